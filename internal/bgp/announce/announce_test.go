@@ -10,7 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +22,7 @@ import (
 	"fairlead.io/fairlead/internal/reconcile"
 	"fairlead.io/fairlead/internal/store"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
+	"fairlead.io/fairlead/test/fake"
 )
 
 // node is an Announcer with a store and a reconciler on the fake data plane.
@@ -31,16 +32,16 @@ type node struct {
 	dp     *dataplanetest.Fake
 	config bgp.Config
 
-	mu     sync.Mutex
-	said   []string // calls of the speaker and the recorder since the last check
-	refuse error
+	calls  fake.Record           // of the speaker and the recorder since the last check
+	refuse atomic.Pointer[error] // the speaker's
 }
 
-func (n *node) say(format string, args ...any) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.said = append(n.said, fmt.Sprintf(format, args...))
-	return n.refuse
+func (n *node) speak(format string, args ...any) error {
+	n.calls.Add(format, args...)
+	if err := n.refuse.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // The node is its Announcer's speaker and recorder.
@@ -52,36 +53,27 @@ func (n *node) Set(routes []bgp.Route) error {
 			texts[i] += " leaving"
 		}
 	}
-	return n.say("set [%s]", strings.Join(texts, ", "))
+	return n.speak("set [%s]", strings.Join(texts, ", "))
 }
 
 func (n *node) Configure(_ context.Context, peers []bgp.Peer) error {
-	return n.say("peers %d", len(peers))
+	return n.speak("peers %d", len(peers))
 }
 
-func (n *node) RouteAnnounced(p netip.Prefix, why string) { _ = n.say("+%s %s", p.Addr(), why) }
-func (n *node) RouteLeaving(p netip.Prefix, why string)   { _ = n.say("~%s %s", p.Addr(), why) }
-func (n *node) RouteWithdrawn(p netip.Prefix, why string) { _ = n.say("-%s %s", p.Addr(), why) }
+func (n *node) RouteAnnounced(p netip.Prefix, why string) { n.calls.Add("+%s %s", p.Addr(), why) }
+func (n *node) RouteLeaving(p netip.Prefix, why string)   { n.calls.Add("~%s %s", p.Addr(), why) }
+func (n *node) RouteWithdrawn(p netip.Prefix, why string) { n.calls.Add("-%s %s", p.Addr(), why) }
 
-// want compares what was said since the last time.
+// want compares the calls since the last time.
 func (n *node) want(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !slices.Equal(n.said, want) {
-		t.Errorf("said\n%s\nwant\n%s", strings.Join(n.said, "\n"), strings.Join(want, "\n"))
+	if got := n.calls.Take(); !slices.Equal(got, want) {
+		t.Errorf("calls\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	n.said = nil
 }
 
-func service(name, vip string) lb.Service {
-	return lb.Service{
-		Name: name, VIP: lb.VIP{Address: netip.MustParseAddr(vip), Port: 80, Protocol: lb.TCP}, Forward: lb.L2DSR, MinHealthy: 1,
-		Health:   &lb.HealthCheck{Type: lb.HealthTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1},
-		Backends: []lb.Backend{{Address: netip.MustParseAddr("10.0.0.1"), Port: 80, Weight: 1}},
-	}
-}
+func service(name, vip string) lb.Service { return fake.Checked(name, fake.VIP(vip), "10.0.0.1") }
 
 func (n *node) set(t *testing.T, services ...lb.Service) {
 	t.Helper()
@@ -104,36 +96,33 @@ func start(t *testing.T) *node {
 	n.Announcer = announce.New(announce.Config{
 		BGP: &n.config, Store: n.store, Speaker: n, Events: n, Log: log,
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	var parts sync.WaitGroup
-	parts.Go(func() { reconciler.Run(ctx) })
-	parts.Go(func() { n.Run(ctx) })
 	t.Cleanup(func() {
-		cancel()
-		parts.Wait()
 		if err := n.dp.Close(); err != nil {
 			t.Error(err)
 		}
 	})
+	fake.Run(t, fake.Part(reconciler.Run), fake.Part(n.Run))
 	n.want(t, "peers 2") // sessions wait for routes
 	return n
 }
 
 var web, dns = service("web", "10.1.1.1"), service("dns", "10.1.1.2")
 
-// begin starts a node that announces web and dns.
-func begin(t *testing.T) *node {
-	n := start(t)
-	n.set(t, web, dns)
-	n.want(t)
-	n.Begin()
-	n.want(t, "set [10.1.1.1, 10.1.1.2]", "+10.1.1.1 served for web", "+10.1.1.2 served for dns")
-	return n
+// withNode runs a test of a node that announces web and dns, in a bubble.
+func withNode(t *testing.T, test func(t *testing.T, n *node)) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t)
+		n.set(t, web, dns)
+		n.want(t)
+		n.Begin()
+		n.want(t, "set [10.1.1.1, 10.1.1.2]", "+10.1.1.1 served for web", "+10.1.1.2 served for dns")
+		test(t, n)
+	})
 }
 
 // Nothing is said before the data plane works, and sessions begin with all
 // routes: those that will be there in a moment are waited for.
-func TestBeginning(t *testing.T) {
+func TestInitialRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t)
 		n.dp.SetUnusable(web.Backends[0].ID(), "no neighbour")
@@ -173,8 +162,7 @@ func TestBeginning(t *testing.T) {
 
 // No route is announced while an interface is without the program.
 func TestMissingInterface(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := begin(t)
+	withNode(t, func(t *testing.T, n *node) {
 		n.SetMissing(errors.Join(errors.New("interface eth1: gone"), errors.New("interface eth2: gone")))
 		const reason = "interface eth1: gone; interface eth2: gone"
 		n.want(t, "set []", "-10.1.1.1 "+reason, "-10.1.1.2 "+reason)
@@ -187,18 +175,14 @@ func TestMissingInterface(t *testing.T) {
 
 // A route follows the data plane, not what is desired of it; a loss needs nothing
 // of the data plane.
-func TestFollowsTheDataPlane(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := begin(t)
-		var mu sync.Mutex
-		broken := errors.New("no room")
+func TestRoutesFollowDataPlane(t *testing.T) {
+	withNode(t, func(t *testing.T, n *node) {
+		var mended atomic.Bool
 		n.dp.Fail = func(_ string, vip lb.VIP) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if vip.Address == web.VIP.Address {
+			if vip.Address == web.VIP.Address || mended.Load() {
 				return nil
 			}
-			return broken
+			return errors.New("no room")
 		}
 		third := service("new", "10.1.1.3")
 		n.set(t, web, dns, third)
@@ -208,9 +192,7 @@ func TestFollowsTheDataPlane(t *testing.T) {
 		}
 		n.evaluate(dns, false)
 		n.want(t, "set [10.1.1.1]", "-10.1.1.2 dns: 0 of 1 backends healthy, 1 wanted")
-		mu.Lock()
-		broken = nil
-		mu.Unlock()
+		mended.Store(true)
 		time.Sleep(time.Minute) // retries
 		n.want(t, "set [10.1.1.1, 10.1.1.3]", "+10.1.1.3 served for new")
 		n.set(t, web)
@@ -222,9 +204,8 @@ func TestFollowsTheDataPlane(t *testing.T) {
 }
 
 // The plan changes with time: GRACEFUL_SHUTDOWN ends with a withdrawal, and damping ends.
-func TestTimes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := begin(t)
+func TestTimedWithdrawal(t *testing.T) {
+	withNode(t, func(t *testing.T, n *node) {
 		n.store.Drain(store.Drain{})
 		n.want(t, "set [10.1.1.1 leaving, 10.1.1.2 leaving]", "~10.1.1.1 node drained", "~10.1.1.2 node drained")
 		time.Sleep(999 * time.Millisecond)
@@ -242,9 +223,7 @@ func TestTimes(t *testing.T) {
 				synctest.Wait()
 			}
 		}
-		n.mu.Lock()
-		n.said = nil
-		n.mu.Unlock()
+		n.calls.Take()
 		d := n.Decisions()[0]
 		if d.Announced || d.Damped.IsZero() {
 			t.Fatalf("%+v is not damped", d)
@@ -256,9 +235,8 @@ func TestTimes(t *testing.T) {
 
 // A service that the node has for other nodes from now on is moved away, with the attributes of its
 // route; one that can't be served isn't.
-func TestServedForOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := begin(t)
+func TestUnannouncedService(t *testing.T) {
+	withNode(t, func(t *testing.T, n *node) {
 		med := uint32(7)
 		config := n.config
 		config.Policies = []bgp.Policy{{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")}, Attributes: bgp.Attributes{MED: &med}}}
@@ -283,8 +261,7 @@ func TestServedForOthers(t *testing.T) {
 }
 
 func TestStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := begin(t)
+	withNode(t, func(t *testing.T, n *node) {
 		began := time.Now()
 		n.store.Drain(store.Drain{})
 		if err := n.Stop(t.Context()); err != nil || time.Since(began) != time.Second {
@@ -298,8 +275,7 @@ func TestStop(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
-		n := begin(t)
+	withNode(t, func(t *testing.T, n *node) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		if err := n.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -309,9 +285,8 @@ func TestStop(t *testing.T) {
 }
 
 // A service that will be drained is moved away while it is served.
-func TestMove(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := begin(t)
+func TestDrain(t *testing.T) {
+	withNode(t, func(t *testing.T, n *node) {
 		began := time.Now()
 		done, err := n.Drain(t.Context(), "web")
 		if err != nil || time.Since(began) != 2*time.Second {
@@ -336,7 +311,7 @@ func TestMove(t *testing.T) {
 }
 
 // The route is back at once when a drain is cancelled.
-func TestDrainEnds(t *testing.T) {
+func TestDrainCancelled(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(n *node, cancel func())
 		want string
@@ -346,8 +321,7 @@ func TestDrainEnds(t *testing.T) {
 	} {
 		for _, after := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond} {
 			t.Run(fmt.Sprintf("%s after %s", name, after), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					n := begin(t)
+				withNode(t, func(t *testing.T, n *node) {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					time.AfterFunc(after, func() { test.end(n, cancel) })
@@ -367,8 +341,7 @@ func TestDrainEnds(t *testing.T) {
 
 // Peers and policies change while the agent runs.
 func TestConfigure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := begin(t)
+	withNode(t, func(t *testing.T, n *node) {
 		n.Announcer.Configure(&bgp.Config{Peers: make([]bgp.Peer, 3), Policies: []bgp.Policy{{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")}, Aggregate: true}}})
 		n.want(t, "set [10.1.1.0]", "peers 3", "+10.1.1.0 served for dns, web", "-10.1.1.1 no service left", "-10.1.1.2 no service left")
 		if err := n.Sync(t.Context()); err != nil {
@@ -379,12 +352,9 @@ func TestConfigure(t *testing.T) {
 }
 
 // A speaker that refuses is asked again.
-func TestRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := begin(t)
-		n.mu.Lock()
-		n.refuse = errors.New("no")
-		n.mu.Unlock()
+func TestSpeakerError(t *testing.T) {
+	withNode(t, func(t *testing.T, n *node) {
+		n.refuse.Store(new(errors.New("no")))
 		n.evaluate(web, false)
 		stopped := make(chan error, 1)
 		go func() { stopped <- n.Stop(t.Context()) }()
@@ -393,9 +363,8 @@ func TestRefused(t *testing.T) {
 		if len(stopped) > 0 || !n.Decisions()[0].Announced {
 			t.Error("routes count as withdrawn that the speaker still has")
 		}
-		n.mu.Lock()
-		n.refuse, n.said = nil, nil
-		n.mu.Unlock()
+		n.refuse.Store(nil)
+		n.calls.Take()
 		time.Sleep(time.Second)
 		n.want(t, "set []", "-10.1.1.1 the agent stops", "-10.1.1.2 the agent stops")
 		if err := <-stopped; err != nil {

@@ -15,20 +15,20 @@ import (
 	"fairlead.io/fairlead/test/fuzzrand"
 )
 
-// desk decides about one service at times of its own.
-type desk struct {
+// testPlanner decides about one service at times of its own.
+type testPlanner struct {
 	*scene
 	planner
 	now time.Time
 }
 
-func newDesk(t *testing.T, delay time.Duration, services ...lb.Service) *desk {
-	return &desk{scene: newScene(t, services...), planner: planner{delay: delay, prefixes: map[netip.Prefix]*record{}}, now: time.Unix(1e9, 0)}
+func newPlanner(t *testing.T, delay time.Duration, services ...lb.Service) *testPlanner {
+	return &testPlanner{scene: newScene(t, services...), planner: planner{delay: delay, prefixes: map[netip.Prefix]*record{}}, now: time.Unix(1e9, 0)}
 }
 
 // want checks what is decided some time later: "announced", "leaving", "damped"
 // or "withdrawn".
-func (d *desk) want(later time.Duration, want string) Decision {
+func (d *testPlanner) want(later time.Duration, want string) Decision {
 	d.t.Helper()
 	d.now = d.now.Add(later)
 	plan := d.decide(d.now, &d.Input)
@@ -48,30 +48,30 @@ func (d *desk) want(later time.Duration, want string) Decision {
 }
 
 // health changes how many backends live, and the data plane follows.
-func (d *desk) health(living int) {
+func (d *testPlanner) health(living int) {
 	d.evaluate(web, living)
 	d.program()
 }
 
 // A planned leave is announced first, also with nothing to wait for.
 func TestPlannedLeave(t *testing.T) {
-	leaves := map[string]struct{ leave, back func(d *desk) }{
+	leaves := map[string]struct{ leave, back func(d *testPlanner) }{
 		"node": {
-			func(d *desk) { d.drain(store.Target{}) },
-			func(d *desk) { d.Desired = d.store.Undrain(store.Target{}) },
+			func(d *testPlanner) { d.drain(store.Target{}) },
+			func(d *testPlanner) { d.Desired = d.store.Undrain(store.Target{}) },
 		},
 		"service": {
-			func(d *desk) { d.Draining["web"] = &drain{} },
-			func(d *desk) { delete(d.Draining, "web") },
+			func(d *testPlanner) { d.Draining["web"] = &drain{} },
+			func(d *testPlanner) { delete(d.Draining, "web") },
 		},
 		"stop": {
-			func(d *desk) { d.Stopping = true },
-			func(d *desk) { d.Stopping = false },
+			func(d *testPlanner) { d.Stopping = true },
+			func(d *testPlanner) { d.Stopping = false },
 		},
 	}
 	for name, l := range leaves {
 		t.Run(name, func(t *testing.T) {
-			d := newDesk(t, time.Second, web)
+			d := newPlanner(t, time.Second, web)
 			d.want(0, "announced")
 			l.leave(d)
 			d.want(time.Minute, "leaving")
@@ -107,8 +107,8 @@ func TestPlannedLeave(t *testing.T) {
 }
 
 // A node that was drained before its agent started announces nothing.
-func TestDrainedFromTheStart(t *testing.T) {
-	d := newDesk(t, time.Second, web)
+func TestDrainedAtStart(t *testing.T) {
+	d := newPlanner(t, time.Second, web)
 	d.drain(store.Target{})
 	got := d.want(0, "withdrawn")
 	if got.Withdrawals != 0 {
@@ -117,14 +117,14 @@ func TestDrainedFromTheStart(t *testing.T) {
 }
 
 func TestDamping(t *testing.T) {
-	flap := func(d *desk, down, up time.Duration) {
+	flap := func(d *testPlanner, down, up time.Duration) {
 		d.health(0)
 		d.want(up, "withdrawn")
 		d.health(3)
 		d.now = d.now.Add(down)
 	}
 	t.Run("quick", func(t *testing.T) {
-		d := newDesk(t, time.Second, web)
+		d := newPlanner(t, time.Second, web)
 		d.want(0, "announced")
 		for range 2 {
 			flap(d, time.Second, time.Second)
@@ -143,7 +143,7 @@ func TestDamping(t *testing.T) {
 		d.want(wait, "announced")
 	})
 	t.Run("bounded", func(t *testing.T) {
-		d := newDesk(t, time.Second, web)
+		d := newPlanner(t, time.Second, web)
 		d.want(0, "announced")
 		for range 1000 {
 			d.health(0)
@@ -156,7 +156,7 @@ func TestDamping(t *testing.T) {
 		d.want(time.Millisecond, "announced")
 	})
 	t.Run("slow", func(t *testing.T) {
-		d := newDesk(t, time.Second, web)
+		d := newPlanner(t, time.Second, web)
 		for range 1000 {
 			d.want(halfLife/2, "announced")
 			flap(d, 0, halfLife/2)
@@ -164,7 +164,7 @@ func TestDamping(t *testing.T) {
 	})
 	t.Run("undrained", func(t *testing.T) {
 		for _, back := range []store.Target{{}, {Service: "web"}} {
-			d := newDesk(t, time.Second, web)
+			d := newPlanner(t, time.Second, web)
 			d.want(0, "announced")
 			for range 3 {
 				flap(d, 0, 0)
@@ -186,7 +186,7 @@ func TestDamping(t *testing.T) {
 		}
 	})
 	t.Run("reconfigured", func(t *testing.T) {
-		d := newDesk(t, time.Second, web)
+		d := newPlanner(t, time.Second, web)
 		for range 10 {
 			d.want(time.Millisecond, "announced")
 			for _, services := range [][]lb.Service{nil, {web}} {
@@ -211,7 +211,7 @@ func TestHistories(t *testing.T) {
 		seed := rand.Uint64()
 		random := rand.New(rand.NewPCG(seed, 0))
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			d := newDesk(t, delay, web, dns)
+			d := newPlanner(t, delay, web, dns)
 			losses, moved, waits, was := 0, time.Time{}, time.Time{}, true
 			for step := range steps {
 				d.now = d.now.Add(time.Duration(random.Int64N(int64(2 * time.Second))))
@@ -255,7 +255,7 @@ func TestHistories(t *testing.T) {
 }
 
 // happen lets something happen.
-func (d *desk) happen(random *rand.Rand) {
+func (d *testPlanner) happen(random *rand.Rand) {
 	switch service := []lb.Service{web, dns}[random.IntN(2)]; random.IntN(12) {
 	case 0:
 		d.drain(store.Target{})
@@ -278,7 +278,7 @@ func (d *desk) happen(random *rand.Rand) {
 // oracle computes independently of the planner whether any service is served, and
 // whether one is that is not drained, of which partly says that it has healthy backends that
 // are not in use.
-func (d *desk) oracle() (served, meant, partly bool) {
+func (d *testPlanner) oracle() (served, meant, partly bool) {
 	_, node := d.Desired.Draining(store.Target{})
 	for i, e := range d.Desired.Services {
 		status := d.Programmed[i]
@@ -305,7 +305,7 @@ func (d *desk) oracle() (served, meant, partly bool) {
 // announced stays.
 func TestFirstChecks(t *testing.T) {
 	// first has the first backends healthy, and the others not checked yet.
-	first := func(d *desk, healthy int) {
+	first := func(d *testPlanner, healthy int) {
 		var states []health.Verdict
 		for i, b := range web.Backends {
 			state := health.State{Checked: true, Known: i < healthy, Healthy: i < healthy, Share: lb.WholeShare}
@@ -313,7 +313,7 @@ func TestFirstChecks(t *testing.T) {
 		}
 		d.Desired = d.store.Judge(states)
 	}
-	d := newDesk(t, time.Second, web)
+	d := newPlanner(t, time.Second, web)
 	first(d, 1)
 	d.program()
 	if waits := d.want(0, "withdrawn"); waits.Reason != "not all backends have been checked yet" {

@@ -15,9 +15,10 @@ import (
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/test/fake"
 )
 
-// scene is a world that tests spoil.
+// scene is the input of a decision: services that are served, unless a test spoils that.
 type scene struct {
 	t     testing.TB
 	store *store.Store
@@ -28,14 +29,9 @@ type scene struct {
 
 // service has three backends of weight 1, probed with a panic threshold of 0.
 func service(name, vip string, port uint16) lb.Service {
-	svc := lb.Service{
-		Name: name, VIP: lb.VIP{Address: netip.MustParseAddr(vip), Port: port, Protocol: lb.TCP}, Forward: lb.L2DSR, MinHealthy: 1,
-		Health: &lb.HealthCheck{Type: lb.HealthTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1},
-	}
-	for i := range byte(3) {
-		svc.Backends = append(svc.Backends, lb.Backend{Address: netip.AddrFrom4([4]byte{10, 0, 0, i + 1}), Port: port, Weight: 1})
-	}
-	return svc
+	at := fake.VIP(vip)
+	at.Port = port
+	return fake.Checked(name, at, "10.0.0.1", "10.0.0.2", "10.0.0.3")
 }
 
 // newScene has services that are programmed and served.
@@ -95,9 +91,8 @@ func with(svc lb.Service, change func(*lb.Service)) lb.Service {
 // Every reason for which a prefix is not announced, or will soon not be.
 func TestReasons(t *testing.T) {
 	wide := with(web, func(s *lb.Service) { s.MinHealthy = 2 })
-	panicky := with(web, func(s *lb.Service) {
-		s.Health = &lb.HealthCheck{Type: lb.HealthTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1, PanicThreshold: 50}
-	})
+	panicky := service("web", "10.1.1.1", 80)
+	panicky.Health.PanicThreshold = 50
 	for name, test := range map[string]struct {
 		services  []lb.Service
 		spoil     func(s *scene)
