@@ -10,6 +10,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 )
 
 // Both sides find a failure within a second: a busy machine may keep a process from
@@ -86,8 +87,7 @@ func TestRouters(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			lab := newWorld(t)
+			lab := newLab(t)
 			near := startEnd(t, lab, "near")
 			next := [...]Peer{to(next4), to(next6)}
 			next[0].Multiplier, next[1].Multiplier = 10, 10
@@ -121,10 +121,10 @@ func (w *watched) up(since int, when string) {
 	w.t.Helper()
 	begin := time.Now()
 	for _, peer := range []string{next4, next6} {
-		until(w.t, when+", "+peer+" is up", func() bool { return w.near.ask(peer).BFD == bgp.BFDUp })
+		await.True(w.t, patience, when+", "+peer+" is up", func() bool { return w.near.ask(peer).BFD == bgp.BFDUp })
 	}
 	for _, peer := range []string{near4, near6} {
-		until(w.t, when+", the router sees "+peer+" up", func() bool { return w.router.sees(peer, true) })
+		await.True(w.t, patience, when+", the router sees "+peer+" up", func() bool { return w.router.sees(peer, true) })
 	}
 	w.t.Logf("%s: up after %s, %d events", when, time.Since(begin).Round(time.Millisecond), w.near.mark()-since)
 }
@@ -174,7 +174,7 @@ func (w *watched) hang() {
 func (w *watched) routerFinds(what string, since time.Time) {
 	w.t.Helper()
 	for _, peer := range []string{near4, near6} {
-		until(w.t, what+", the router sees "+peer+" down", func() bool { return w.router.sees(peer, false) })
+		await.True(w.t, patience, what+", the router sees "+peer+" down", func() bool { return w.router.sees(peer, false) })
 		w.t.Logf("%s: the router says so of %s after %s", what, peer, time.Since(since).Round(time.Millisecond))
 	}
 }

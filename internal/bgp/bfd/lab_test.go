@@ -21,24 +21,24 @@ import (
 // session that comes up takes some seconds.
 const patience = 15 * time.Second
 
-// The hosts of a world: near and next are on one link, far is behind a router.
+// The hosts of a lab: near and next are on one link, far is behind a router.
 const (
 	near4, near6 = "10.0.9.1", "fd00:9::1"
 	next4, next6 = "10.0.9.2", "fd00:9::2"
 	far4, far6   = "10.0.8.1", "fd00:8::1"
 )
 
-var worlds atomic.Uint32
+var labs atomic.Uint32
 
-// newWorld brings up a lab of two neighbours on a switch and a third host behind
-// a router; it is taken down when the test ends.
-func newWorld(t *testing.T) *netlab.Lab {
+// newLab brings up a lab of two neighbours on a switch and a third host behind
+// a router, for a test that runs in parallel with others; it is taken down when the test ends.
+func newLab(t *testing.T) *netlab.Lab {
 	t.Helper()
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
 	}
-	labs := netlab.Labs{Dir: t.TempDir()}
-	lab, err := labs.Up(t.Context(), fmt.Sprintf("bfd%d-%d", os.Getpid(), worlds.Add(1)), world())
+	lab, err := netlab.Labs{Dir: t.TempDir()}.Up(t.Context(), fmt.Sprintf("bfd%d-%d", os.Getpid(), labs.Add(1)), topology())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func newWorld(t *testing.T) *netlab.Lab {
 	return lab
 }
 
-func world() netlab.Topology {
+func topology() netlab.Topology {
 	host := func(name string, role netlab.Role, interfaces ...netlab.Interface) netlab.Host {
 		return netlab.Host{Name: name, Role: role, Interfaces: interfaces}
 	}

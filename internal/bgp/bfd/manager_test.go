@@ -14,14 +14,22 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 )
 
-// both starts an end in two hosts, which watch each other.
-func both(t *testing.T, lab *netlab.Lab) (near, next *end) {
+// ends starts an end in two hosts, which watch each other.
+func ends(t *testing.T, lab *netlab.Lab) (near, next *end) {
 	t.Helper()
 	near, next = startEnd(t, lab, "near"), startEnd(t, lab, "next")
 	near.set(to(next4), to(next6))
 	next.set(to(near4), to(near6))
+	return near, next
+}
+
+// both is ends whose sessions are up.
+func both(t *testing.T, lab *netlab.Lab) (near, next *end) {
+	t.Helper()
+	near, next = ends(t, lab)
 	for _, peer := range []string{next4, next6} {
 		near.await(0, peer, bgp.BFDUp)
 	}
@@ -34,8 +42,7 @@ func both(t *testing.T, lab *netlab.Lab) (near, next *end) {
 // Every failure is found by those who live, and mended without a further one,
 // again and again.
 func TestFailures(t *testing.T) {
-	t.Parallel()
-	lab := newWorld(t)
+	lab := newLab(t)
 	near, next := both(t, lab)
 	for name, c := range map[string]struct {
 		fail, mend func()
@@ -79,8 +86,7 @@ func TestFailures(t *testing.T) {
 // A router between both ends: only sessions that say so come up, and others say
 // why not.
 func TestMultihop(t *testing.T) {
-	t.Parallel()
-	lab := newWorld(t)
+	lab := newLab(t)
 	near, far := startEnd(t, lab, "near"), startEnd(t, lab, "far")
 	near.set(over(far4), over(far6))
 	far.set(over(near4), over(near6))
@@ -90,7 +96,7 @@ func TestMultihop(t *testing.T) {
 	bounded, one, other := over(far4), to(far4), to(near4)
 	bounded.MaxHops, one.Path, other.Path = 1, bgp.SingleHop, bgp.SingleHop
 	near.set(bounded)
-	until(t, "TTL security rejects the hop", func() bool {
+	await.True(t, patience, "TTL security rejects the hop", func() bool {
 		return strings.Contains(near.ask(far4).BFDReason, "packet with TTL 254: want at least 255")
 	})
 	bounded.MaxHops = 2
@@ -99,7 +105,7 @@ func TestMultihop(t *testing.T) {
 	near.await(mark, far4, bgp.BFDUp)
 	near.set(one)
 	far.set(other)
-	until(t, "the hop is seen", func() bool {
+	await.True(t, patience, "the hop is seen", func() bool {
 		return strings.Contains(far.ask(near4).BFDReason, "packet with TTL 254: want 255")
 	})
 }
@@ -107,8 +113,7 @@ func TestMultihop(t *testing.T) {
 // The route to a peer may come after BFD's configuration: when the BGP session is
 // established, there is one.
 func TestLateRoute(t *testing.T) {
-	t.Parallel()
-	lab := newWorld(t)
+	lab := newLab(t)
 	gateway := &netlink.Route{Gw: net.ParseIP("10.0.9.254"), Dst: &net.IPNet{IP: net.ParseIP("10.0.8.0"), Mask: net.CIDRMask(24, 32)}}
 	near, far := startEnd(t, lab, "near"), startEnd(t, lab, "far")
 	if err := lab.Do("near", func() error { return netlink.RouteDel(gateway) }); err != nil {
@@ -116,7 +121,7 @@ func TestLateRoute(t *testing.T) {
 	}
 	near.set(to(far4))
 	far.set(over(near4))
-	until(t, "the missing route is seen", func() bool { return strings.Contains(near.ask(far4).BFDReason, "cannot send") })
+	await.True(t, patience, "the missing route is seen", func() bool { return strings.Contains(near.ask(far4).BFDReason, "cannot send") })
 	if err := lab.Do("near", func() error { return netlink.RouteAdd(gateway) }); err != nil {
 		t.Fatal(err)
 	}
@@ -126,9 +131,8 @@ func TestLateRoute(t *testing.T) {
 
 // A session that is ended on purpose is not a failure, whether the process stops or is
 // reconfigured.
-func TestLeaving(t *testing.T) {
-	t.Parallel()
-	lab := newWorld(t)
+func TestAdminDown(t *testing.T) {
+	lab := newLab(t)
 	near, next := both(t, lab)
 	mark := near.mark()
 	next.set(to(near6))
@@ -150,9 +154,8 @@ func TestLeaving(t *testing.T) {
 }
 
 // Peers detect an abandoned session like that of a killed process.
-func TestAbandoning(t *testing.T) {
-	t.Parallel()
-	near, next := both(t, newWorld(t))
+func TestAbandon(t *testing.T) {
+	near, next := both(t, newLab(t))
 	mark := near.mark()
 	next.abandon()
 	for _, peer := range []string{next4, next6} {
@@ -165,8 +168,7 @@ func TestAbandoning(t *testing.T) {
 // A peer that dies and is back within the detection time is not detected; one that takes
 // longer comes up again.
 func TestPeerRestarts(t *testing.T) {
-	t.Parallel()
-	lab := newWorld(t)
+	lab := newLab(t)
 	patient := to(next4)
 	back := to(near4)
 	patient.Multiplier, back.Multiplier = 20, 20 // a process is started within two seconds
@@ -194,14 +196,13 @@ func TestPeerRestarts(t *testing.T) {
 	mark = near.mark()
 	next.kill()
 	near.await(mark, next4, bgp.BFDDown)
-	until(t, "the closed port is seen", func() bool { return strings.Contains(near.ask(next4).BFDReason, "its port is closed") })
+	await.True(t, patience, "the closed port is seen", func() bool { return strings.Contains(near.ask(next4).BFDReason, "its port is closed") })
 }
 
 // Sessions that stay as they are go on while others come and go, or get other
 // intervals. The end of the latter does not count as a failure.
-func TestSetDisturbsNoOther(t *testing.T) {
-	t.Parallel()
-	lab := newWorld(t)
+func TestSetKeepsOtherSessions(t *testing.T) {
+	lab := newLab(t)
 	near, next := both(t, lab)
 	nearMark, nextMark := near.mark(), next.mark()
 	for range 10 {
@@ -227,8 +228,7 @@ func TestSetDisturbsNoOther(t *testing.T) {
 
 // Another daemon has the port: a reason that names it, and no more than that.
 func TestPortInUse(t *testing.T) {
-	t.Parallel()
-	lab := newWorld(t)
+	lab := newLab(t)
 	var squatter net.PacketConn
 	err := lab.Do("near", func() (err error) {
 		squatter, err = net.ListenPacket("udp4", ":3784")
@@ -237,26 +237,13 @@ func TestPortInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	near, next := startEnd(t, lab, "near"), startEnd(t, lab, "next")
-	near.set(to(next4), to(next6))
-	next.set(to(near4), to(near6))
+	near, _ := ends(t, lab)
 	near.await(0, next6, bgp.BFDUp)
-	until(t, "the reason is seen", func() bool {
+	await.True(t, patience, "the reason is seen", func() bool {
 		return near.ask(next4).BFDReason == "udp port 3784 is in use: another BFD daemon may run here"
 	})
 	if err := squatter.Close(); err != nil {
 		t.Fatal(err)
 	}
 	near.await(0, next4, bgp.BFDUp)
-}
-
-// until waits for a condition.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); {
-		if time.Now().After(end) {
-			t.Fatalf("timed out waiting until %s", what)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
 }

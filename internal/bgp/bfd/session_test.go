@@ -83,9 +83,10 @@ func (p *probe) one(t *testing.T) packet {
 	return sent[0]
 }
 
-// comeUp makes the session up and ends its poll sequence.
-func (p *probe) comeUp(t *testing.T) {
+// newUp is a session that is up, with an interval of 100 ms, and whose poll sequence has ended.
+func newUp(t *testing.T, multiplier uint8) *probe {
 	t.Helper()
+	p := newProbe(100*ms, multiplier)
 	p.pass(0)
 	p.handle(t, said(down), said(initial))
 	p.pass(0)
@@ -95,6 +96,7 @@ func (p *probe) comeUp(t *testing.T) {
 	if p.state != up {
 		t.Fatal("session does not come up")
 	}
+	return p
 }
 
 // The table of RFC 5880 §6.8.6.
@@ -138,7 +140,7 @@ func TestStates(t *testing.T) {
 }
 
 // A change of state is sent to the peer at once.
-func TestComesUp(t *testing.T) {
+func TestHandshake(t *testing.T) {
 	p := newProbe(100*ms, 3)
 	if got, want := p.one(t), (packet{state: down, multiplier: 3, my: 7, desiredMinTx: time.Second, requiredMinRx: 100 * ms}); got != want {
 		t.Errorf("first packet %+v, want %+v", got, want)
@@ -154,8 +156,7 @@ func TestComesUp(t *testing.T) {
 }
 
 func TestSilence(t *testing.T) {
-	p := newProbe(100*ms, 5)
-	p.comeUp(t)
+	p := newUp(t, 5)
 	p.events = nil
 	began := p.since
 	heard := said(up)
@@ -181,8 +182,7 @@ func TestSilence(t *testing.T) {
 // Anyone can send that the session is down, without its discriminator. It counts if the
 // peer's own packets end, and from then on.
 func TestDownWithoutDiscriminator(t *testing.T) {
-	p := newProbe(100*ms, 3)
-	p.comeUp(t)
+	p := newUp(t, 3)
 	p.events = nil
 	forged := said(down)
 	forged.your, forged.my = 0, 99
@@ -210,7 +210,7 @@ func TestDownWithoutDiscriminator(t *testing.T) {
 	}
 }
 
-func TestEventOfABGPSession(t *testing.T) {
+func TestEventConcernsSession(t *testing.T) {
 	at := func(after int) time.Time { return begin.Add(time.Duration(after) * ms) }
 	since := at(0)
 	for name, test := range map[string]struct {
@@ -251,9 +251,8 @@ func TestSilenceBeforeUp(t *testing.T) {
 	}
 }
 
-func TestPollIsAnswered(t *testing.T) {
-	p := newProbe(100*ms, 3)
-	p.comeUp(t)
+func TestPollReply(t *testing.T) {
+	p := newUp(t, 3)
 	p.pass(0)
 	asked := said(up)
 	asked.poll = true
@@ -291,8 +290,7 @@ func TestSilentPeers(t *testing.T) {
 	zero.requiredMinRx = 0
 	demand.demand = true
 	for name, heard := range map[string]packet{"min rx 0": zero, "demand mode": demand} {
-		p := newProbe(100*ms, 3)
-		p.comeUp(t)
+		p := newUp(t, 3)
 		p.handle(t, heard)
 		for range 10 {
 			if sent := p.pass(100 * ms); len(sent) > 0 {
@@ -310,7 +308,7 @@ func TestSilentPeers(t *testing.T) {
 	}
 }
 
-func TestAuthenticationIsRefused(t *testing.T) {
+func TestAuthenticationRefused(t *testing.T) {
 	p := newProbe(100*ms, 3)
 	signed := said(down)
 	signed.authenticated = true
@@ -320,8 +318,7 @@ func TestAuthenticationIsRefused(t *testing.T) {
 }
 
 func TestDisable(t *testing.T) {
-	p := newProbe(100*ms, 3)
-	p.comeUp(t)
+	p := newUp(t, 3)
 	p.events = nil
 	p.disable(p.now)
 	if got := p.one(t); got.state != adminDown || got.diagnostic != AdministrativelyDown {
@@ -343,15 +340,14 @@ func TestDisable(t *testing.T) {
 
 // A disabled session whose peer never sent anything sends once. A peer that doesn't
 // react gets packets for the detection time.
-func TestDisableUnheard(t *testing.T) {
+func TestDisableUnresponsive(t *testing.T) {
 	p := newProbe(100*ms, 3)
 	p.pass(0)
 	p.disable(p.now)
 	if got := p.one(t); got.state != adminDown || !p.finished(p.now) {
 		t.Errorf("never received: sent %+v, left: %v", got, p.finished(p.now))
 	}
-	p = newProbe(100*ms, 3)
-	p.comeUp(t)
+	p = newUp(t, 3)
 	p.disable(p.now)
 	p.pass(299 * ms)
 	if p.finished(p.now) {

@@ -72,9 +72,8 @@ func TestDetectionTime(t *testing.T) {
 
 // A session that goes down doesn't go on at the pace that it had when up
 // (RFC 5880 §6.8.3).
-func TestSlowOnceDown(t *testing.T) {
-	p := newProbe(100*ms, 3)
-	p.comeUp(t)
+func TestSlowAfterDown(t *testing.T) {
+	p := newUp(t, 3)
 	p.pass(100 * ms)
 	p.handle(t, said(down))
 	p.one(t)
@@ -85,9 +84,8 @@ func TestSlowOnceDown(t *testing.T) {
 
 // A peer that asks for a quicker pace gets it without waiting for the next
 // packet of the slow one (RFC 5880 §6.8.3).
-func TestPeerWantsMore(t *testing.T) {
-	p := newProbe(100*ms, 3)
-	p.comeUp(t)
+func TestPeerShortensInterval(t *testing.T) {
+	p := newUp(t, 3)
 	slowly, quickly := said(up), said(up)
 	slowly.requiredMinRx = time.Minute
 	slowly.desiredMinTx = time.Minute

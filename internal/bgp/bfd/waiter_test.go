@@ -12,28 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/test/await"
 )
 
 // Each listener has a thread with real-time priority, no other thread has, and none is
 // left without peers.
 func TestRealTimePriority(t *testing.T) {
-	t.Parallel()
-	lab := newWorld(t)
+	lab := newLab(t)
 	near, _ := both(t, lab)
 	for _, step := range []struct {
 		peers []Peer
 		want  int
 	}{{[]Peer{to(next4), to(next6)}, 2}, {nil, 0}, {[]Peer{to(next4)}, 1}} {
 		near.set(step.peers...)
-		until(t, strconv.Itoa(step.want)+" threads have priority", func() bool { return near.urgentThreads() == step.want })
+		await.True(t, patience, strconv.Itoa(step.want)+" threads have priority", func() bool { return near.urgentThreads() == step.want })
 	}
 }
 
 // Without the right to it, sessions are as good as ordinary threads can make them,
 // and the log says so once.
 func TestOrdinaryPriority(t *testing.T) {
-	t.Parallel()
-	lab := newWorld(t)
+	lab := newLab(t)
 	near, next := startEnd(t, lab, "near", "setpriv", "--bounding-set", "-sys_nice"), startEnd(t, lab, "next")
 	near.set(to(next4), to(next6))
 	next.set(to(near4), to(near6))

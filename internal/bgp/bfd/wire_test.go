@@ -16,6 +16,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 )
 
 // wire is a foreign end that is played by the test.
@@ -27,10 +28,16 @@ type wire struct {
 // listenWire receives what is sent to a host, and can send like a session.
 func listenWire(t *testing.T, lab *netlab.Lab, host string, l link) *wire {
 	t.Helper()
+	return bindWire(t, lab, host, l, netip.AddrPortFrom(l.wildcard(), l.port()))
+}
+
+// bindWire sends from an address with a session's TTL.
+func bindWire(t *testing.T, lab *netlab.Lab, host string, l link, at netip.AddrPort) *wire {
+	t.Helper()
 	w := &wire{t: t}
 	err := lab.Do(host, func() error {
 		config := net.ListenConfig{Control: l.prepare}
-		conn, err := config.ListenPacket(context.Background(), l.network(), netip.AddrPortFrom(l.wildcard(), l.port()).String())
+		conn, err := config.ListenPacket(context.Background(), l.network(), at.String())
 		if err == nil {
 			w.UDPConn = conn.(*net.UDPConn)
 		}
@@ -72,8 +79,7 @@ func (w *wire) say(to string, l link, payload []byte) {
 // RFC 5881 §4 and §5: each session has a source port of its own out of the upper
 // quarter, and TTL 255.
 func TestSourcePorts(t *testing.T) {
-	t.Parallel()
-	lab := newWorld(t)
+	lab := newLab(t)
 	near := startEnd(t, lab, "near")
 	near.set(to(next4), to(next6), over("10.0.9.254"))
 	v4, v6 := listenWire(t, lab, "next", link{}), listenWire(t, lab, "next", link{v6: true})
@@ -97,8 +103,7 @@ func TestSourcePorts(t *testing.T) {
 // Nonsense, and packets that only pretend to come from the peer, don't touch a
 // session: neither on the peer's own link nor from behind a router.
 func TestForgery(t *testing.T) {
-	t.Parallel()
-	lab := newWorld(t)
+	lab := newLab(t)
 	near, next := both(t, lab)
 	nearMark, nextMark := near.mark(), next.mark()
 
@@ -138,30 +143,18 @@ func TestForgery(t *testing.T) {
 // A pod of the node can send with the peer's address and TTL, but comes through another
 // interface.
 func TestOtherInterface(t *testing.T) {
-	t.Parallel()
-	lab := newWorld(t)
+	lab := newLab(t)
 	near := startEnd(t, lab, "near")
 	near.set(to(next4), to(next6))
 	begins := packet{state: down, multiplier: 3, my: 99, desiredMinTx: ms, requiredMinRx: ms}
 	b := begins.bytes()
 	for _, l := range []link{{}, {v6: true}} {
-		w, victim, peer := &wire{t: t}, near4, next4
+		victim, peer := near4, next4
 		if l.v6 {
 			victim, peer = near6, next6
 		}
-		err := lab.Do("pod", func() (err error) {
-			config := net.ListenConfig{Control: l.prepare}
-			conn, err := config.ListenPacket(t.Context(), l.network(), net.JoinHostPort(peer, "50000"))
-			if err == nil {
-				w.UDPConn = conn.(*net.UDPConn)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer w.Close()
-		until(t, "the interface is seen", func() bool {
+		w := bindWire(t, lab, "pod", l, netip.AddrPortFrom(netip.MustParseAddr(peer), 50000))
+		await.True(t, patience, "the interface is seen", func() bool {
 			w.say(victim, l, b[:])
 			return strings.Contains(near.ask(peer).BFDReason, "another interface")
 		})
