@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/test/fake"
 )
 
 // local is the speaker that calls.
@@ -99,7 +100,7 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-func TestCallThatWasNotSigned(t *testing.T) {
+func TestUnsignedConnection(t *testing.T) {
 	at := netip.MustParseAddr("127.0.0.1")
 	_, _, peer, _ := listen(t, at, Keys{netip.PrefixFrom(at, 32): "secret"})
 	_, err := dialFor(t, &peer)
@@ -113,7 +114,7 @@ func TestCallThatWasNotSigned(t *testing.T) {
 	}
 }
 
-func TestHops(t *testing.T) {
+func TestTTL(t *testing.T) {
 	for name, at := range families() {
 		for what, test := range map[string]struct {
 			change  func(*bgp.Peer)
@@ -177,8 +178,8 @@ func option(t *testing.T, conn *net.TCPConn, level, name int) (value int) {
 }
 
 func TestClosedPort(t *testing.T) {
-	l, _, peer, _ := listen(t, netip.MustParseAddr("127.0.0.1"), nil)
-	l.Close()
+	_, at := fake.BoundSocket(t)
+	peer := bgp.Peer{Address: at.Addr(), ASN: 65000, Port: at.Port(), LocalAddress: at.Addr()}
 	_, err := Dial(t.Context(), local(), &peer)
 	if err == nil || err.Error() != "connection refused" {
 		t.Error(err)

@@ -56,22 +56,14 @@ func TestGRPC(t *testing.T) {
 		"unknown":     {grpcCheck("shop.Wine", nil), "server doesn't know the service"},
 		"no tls":      {grpcCheck("", &lb.HealthTLS{}), "not a TLS server"},
 	})
-	if got := ask(t, grpcCheck("", nil), serveGRPC(t, grpc.NewServer())); got != "server has no health service" {
-		t.Errorf("server without the service: %q", got)
-	}
-	if got := ask(t, grpcCheck("", nil), closedPort(t)); got != "connection refused" {
-		t.Errorf("closed port: %q", got)
-	}
+	wantReason(t, grpcCheck("", nil), serveGRPC(t, grpc.NewServer()), "server has no health service")
+	wantReason(t, grpcCheck("", nil), closedPort(t), "connection refused")
 	slow := grpcCheck("", nil)
 	slow.Timeout = 50 * time.Millisecond
-	if got := ask(t, slow, silent(t)); got != "timed out after 50ms" {
-		t.Errorf("silent server: %q", got)
-	}
+	wantReason(t, slow, silent(t), "timed out after 50ms")
 	site := httptest.NewServer(website())
 	defer site.Close()
-	if got := ask(t, grpcCheck("", nil), site.Listener.Addr().(*net.TCPAddr).String()); got != "not a gRPC server, or connection closed" {
-		t.Errorf("web server: %q", got)
-	}
+	wantReason(t, grpcCheck("", nil), site.Listener.Addr().(*net.TCPAddr).String(), "not a gRPC server, or connection closed")
 }
 
 func TestGRPCOverTLS(t *testing.T) {

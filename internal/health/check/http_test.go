@@ -124,14 +124,10 @@ func TestHTTPWithoutServer(t *testing.T) {
 				conn.Read(make([]byte, 4096))
 				io.WriteString(conn, test.answer)
 			}()
-			if got := ask(t, web("/", nil), listener.Addr().String()); got != test.want {
-				t.Errorf("reason %q, want %q", got, test.want)
-			}
+			wantReason(t, web("/", nil), listener.Addr().String(), test.want)
 		})
 	}
-	if got := ask(t, web("/", nil), closedPort(t)); got != "connection refused" {
-		t.Errorf("closed port: %q", got)
-	}
+	wantReason(t, web("/", nil), closedPort(t), "connection refused")
 }
 
 // A probe of the VIP names it as browsers do.

@@ -19,6 +19,7 @@ import (
 
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/fake"
 )
 
 // patience is the time-out of probes that are to be answered.
@@ -49,14 +50,20 @@ func askAlong(t *testing.T, check lb.HealthCheck, path health.Path) string {
 	return err.Error()
 }
 
+// wantReason probes a server once and checks the reason.
+func wantReason(t *testing.T, check lb.HealthCheck, server, want string) {
+	t.Helper()
+	if got := ask(t, check, server); got != want {
+		t.Errorf("%s probe of %s: reason %q, want %q", check.Type, server, got, want)
+	}
+}
+
 // expectReasons asks one server in several ways.
 func expectReasons(t *testing.T, server string, tests map[string]reasonTest) {
 	t.Helper()
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := ask(t, test.check, server); got != test.want {
-				t.Errorf("reason %q, want %q", got, test.want)
-			}
+			wantReason(t, test.check, server, test.want)
 		})
 	}
 }
@@ -70,26 +77,8 @@ type reasonTest struct {
 // while the test runs.
 func closedPort(t *testing.T) string {
 	t.Helper()
-	_, address := boundSocket(t)
-	return address
-}
-
-// boundSocket is a TCP socket that is bound and doesn't listen, which holds its port.
-func boundSocket(t *testing.T) (fd int, address string) {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Close(fd) })
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	name, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fd, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(name.(*unix.SockaddrInet4).Port)).String()
+	_, at := fake.BoundSocket(t)
+	return at.String()
 }
 
 // answerUDP is a UDP server that answers with what answers returns for a datagram.
@@ -143,17 +132,14 @@ func listen(t *testing.T) net.Listener {
 
 func TestTCP(t *testing.T) {
 	check := lb.HealthCheck{Type: lb.HealthTCP}
-	if got := ask(t, check, silent(t)); got != "" {
-		t.Error(got)
-	}
-	if got := ask(t, check, closedPort(t)); got != "connection refused" {
-		t.Error(got)
-	}
+	wantReason(t, check, silent(t), "")
+	wantReason(t, check, closedPort(t), "connection refused")
 }
 
 // A server that accepts nothing is found, and costs no more than the time-out.
 func TestTCPTimesOut(t *testing.T) {
-	fd, server := boundSocket(t)
+	fd, at := fake.BoundSocket(t)
+	server := at.String()
 	if err := unix.Listen(fd, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -163,13 +149,11 @@ func TestTCPTimesOut(t *testing.T) {
 	}
 	defer full.Close()
 	check := lb.HealthCheck{Type: lb.HealthTCP, Timeout: 50 * time.Millisecond}
-	if got := ask(t, check, server); got != "timed out after 50ms" {
-		t.Error(got)
-	}
+	wantReason(t, check, server, "timed out after 50ms")
 }
 
 // The source address and the mark of a path are those of the socket.
-func TestPathIsTaken(t *testing.T) {
+func TestSourceAndMark(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("socket marks need root")
 	}
@@ -203,7 +187,7 @@ func TestPathIsTaken(t *testing.T) {
 }
 
 // What this node lacks is not the backend's fault.
-func TestTroubleOfThisNode(t *testing.T) {
+func TestLocalErrors(t *testing.T) {
 	path := health.Path{Target: netip.MustParseAddrPort(silent(t)), Source: netip.MustParseAddr("192.0.2.1")} // no host has it
 	for _, check := range []lb.HealthType{lb.HealthTCP, lb.HealthUDP} {
 		if got := askAlong(t, lb.HealthCheck{Type: check}, path); !strings.HasPrefix(got, "local: ") {
@@ -242,9 +226,7 @@ func TestUDP(t *testing.T) {
 		"not sendable": {udp(`\`, "", 0), `bad escape in "\\": want for example \n, \\ or \x00`},
 	})
 	for _, expect := range []lb.Payload{"", "a"} {
-		if got := ask(t, udp("a", expect, 0), closedPort(t)); got != "connection refused" {
-			t.Errorf("closed port: %q", got)
-		}
+		wantReason(t, udp("a", expect, 0), closedPort(t), "connection refused")
 	}
 }
 

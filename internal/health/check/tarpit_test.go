@@ -15,6 +15,8 @@ import (
 
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/await"
+	"fairlead.io/fairlead/test/fake"
 )
 
 // tarpit accepts connections on all of this host's addresses, and never answers.
@@ -54,11 +56,9 @@ func tarpit(t *testing.T) (port uint16, connections func() int) {
 
 // checked is a service of a namespace with HTTP checks at these servers.
 func checked(namespace, vip string, every time.Duration, servers ...netip.AddrPort) lb.Service {
-	s := lb.Service{
-		Name: namespace + "/web/80", Namespace: namespace, VIP: lb.VIP{Address: netip.MustParseAddr(vip), Port: 80, Protocol: lb.TCP},
-		Forward: lb.NAT, MinHealthy: 1,
-		Health: &lb.HealthCheck{Type: lb.HealthHTTP, Path: "/", Interval: every, Timeout: every, Rise: 1, Fall: 1},
-	}
+	s := fake.Checked(namespace+"/web/80", fake.VIP(vip))
+	s.Namespace, s.Forward = namespace, lb.NAT
+	s.Health.Type, s.Health.Path, s.Health.Interval, s.Health.Timeout = lb.HealthHTTP, "/", every, every
 	for _, server := range servers {
 		s.Backends = append(s.Backends, lb.Backend{Address: server.Addr(), Port: server.Port(), Weight: 1})
 	}
@@ -90,26 +90,15 @@ func TestTarpit(t *testing.T) {
 		all = append(all, checked(fmt.Sprintf("tarpit%d", i), fmt.Sprintf("198.51.100.%d", i+1), time.Hour, servers...))
 	}
 	m.Set(all)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		m.Run(t.Context())
-	}()
-	t.Cleanup(func() { <-ended })
+	fake.Run(t, fake.Part(m.Run))
+	await.True(t, time.Minute, "nearly as many connections as the tarpits get", func() bool { return connections() >= room*3/4 })
 	deadline := time.After(time.Minute)
-	for connections() < room*3/4 { // nearly as many as they get
-		select {
-		case <-deadline:
-			t.Fatalf("%d connections to the tarpits", connections())
-		case <-time.After(time.Millisecond):
-		}
-	}
 
 	address := netip.MustParseAddrPort(server.Listener.Addr().String())
 	ours := checked("ours", "198.51.100.200", 50*time.Millisecond, address)
 	ours.Health.Status = lb.StatusSet{{Low: 404, High: 404}}
 	m.Update([]lb.Service{ours}, nil)
-	await := func(healthy bool) {
+	found := func(healthy bool) {
 		t.Helper()
 		for {
 			select {
@@ -122,9 +111,9 @@ func TestTarpit(t *testing.T) {
 			}
 		}
 	}
-	await(true)
+	found(true)
 	server.Close()
-	await(false)
+	found(false)
 	if connections() >= room {
 		t.Errorf("%d connections to the tarpits", connections())
 	}
