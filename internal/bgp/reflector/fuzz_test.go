@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/reflector"
 )
 
@@ -32,7 +33,6 @@ func FuzzClientSession(f *testing.F) {
 	f.Add([]byte{1, update, 10, 0, 0, 0, 6, 0x80, 15, 3, 0, 2, 1})
 	f.Add([]byte{0, open, 10, 4, 0xfd, 0xfd, 0, 90, 10, 0, 2, 11, 0, keepalive, 0})
 	config := settings()
-	config.Port = uint16(20000 + os.Getpid()%20000) // each worker has its own
 	config.Routers = nil
 	config.Clients[0].RestartTime, config.Clients[0].MaxClients = time.Second, 4096
 	r, err := reflector.Start(f.Context(), config, reflector.Options{Log: log})
@@ -40,7 +40,7 @@ func FuzzClientSession(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(r.Close)
-	to := netip.AddrPortFrom(reflectorAddress, config.Port).String()
+	to := netip.AddrPortFrom(reflectorAddress, bgp.Port).String() // each worker has a network namespace
 	dial := func(t testing.TB, n int) *client {
 		t.Helper()
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: clientAddress(n).AsSlice()}}
@@ -52,8 +52,7 @@ func FuzzClientSession(f *testing.F) {
 	}
 	steady := dial(f, 1)
 	go steady.listen()
-	steady.send(open, steady.open(restarting))
-	steady.send(keepalive, nil)
+	steady.handshake(restarting)
 	steady.announce("10.1.1.1/32")
 	ping := time.NewTicker(10 * time.Second)
 	f.Cleanup(ping.Stop)
@@ -65,8 +64,7 @@ func FuzzClientSession(f *testing.F) {
 	f.Fuzz(func(t *testing.T, input []byte) {
 		c := dial(t, 2)
 		if len(input) > 0 && input[0]&1 != 0 {
-			c.send(open, c.open(identity{asn: asn, restart: input[0]&2 != 0}))
-			c.send(keepalive, nil)
+			c.handshake(identity{asn: asn, restart: input[0]&2 != 0})
 		}
 		for input = input[min(1, len(input)):]; len(input) >= 2; {
 			body := input[2:min(len(input), 2+int(input[1]))]
