@@ -18,14 +18,13 @@ import (
 
 // With TTL security packets of a client that is too far away are dropped, though its
 // connection was accepted before that was known.
-func TestClientIsFurtherAwayThanAllowed(t *testing.T) {
+func TestClientTTLSecurity(t *testing.T) {
 	config := settings()
 	config.Clients[0].TTLSecurity = 1
 	r := start(t, config, "")
 	far := call(t, 11) // and says nothing before the reflector has seen it: after it come others
 	connectNearby(t, r, 12)
-	far.send(open, far.open(restarting))
-	far.send(keepalive, nil)
+	far.handshake(restarting)
 	connectNearby(t, r, 13)
 	if got := identities(r); !slices.Equal(got, []string{"127.0.1.12 10.0.2.12", "127.0.1.13 10.0.2.13"}) {
 		t.Errorf("clients are %q", got)
@@ -37,8 +36,7 @@ func connectNearby(t *testing.T, r *reflector.Reflector, n int) {
 	t.Helper()
 	c := call(t, n)
 	setHops(t, c, 255)
-	c.send(open, c.open(restarting))
-	c.send(keepalive, nil)
+	c.handshake(restarting)
 	await(t, "session", func() bool { return established(r, clientAddress(n)) })
 }
 
@@ -107,14 +105,10 @@ func TestAttributes(t *testing.T) {
 	await(t, "limited attributes", equal(want))
 
 	config.Allowed = bgp.Attributes{LocalPreference: new(uint32(200)), MED: new(uint32(10)), LinkBandwidth: 1e6}
-	if err := r.Configure(config); err != nil {
-		t.Fatal(err)
-	}
+	configure(t, r, config)
 	await(t, "other attributes", equal(config.Allowed))
 	config.Accept = []bgp.Acceptance{{Prefix: netip.MustParsePrefix("10.1.2.0/24"), Shortest: 32}}
-	if err := r.Configure(config); err != nil {
-		t.Fatal(err)
-	}
+	configure(t, r, config)
 	await(t, "no route", func() bool { return len(r.Routes()) == 0 })
 }
 
@@ -166,8 +160,7 @@ func TestSilentConnections(t *testing.T) {
 	establish := func(clients ...*client) {
 		t.Helper()
 		for _, c := range clients {
-			c.send(open, c.open(restarting))
-			c.send(keepalive, nil)
+			c.handshake(restarting)
 			await(t, "session", func() bool { return established(r, c.address()) })
 		}
 	}

@@ -23,6 +23,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/reflector"
+	awaits "fairlead.io/fairlead/test/await"
 )
 
 // In the tests' namespace a BIRD is the router, the reflector's clients are
@@ -73,6 +74,13 @@ func start(t *testing.T, config bgp.Reflection, book string) *reflector.Reflecto
 	return r
 }
 
+func configure(t *testing.T, r *reflector.Reflector, config bgp.Reflection) {
+	t.Helper()
+	if err := r.Configure(config); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // reflected writes what a reflector passes on, a line each.
 func reflected(t *testing.T, r *reflector.Reflector) string {
 	t.Helper()
@@ -87,28 +95,19 @@ func reflected(t *testing.T, r *reflector.Reflector) string {
 	return out.String()
 }
 
+// patience is how long a condition may take.
+const patience = 20 * time.Second
+
 // await waits until a condition holds.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not in 20 s", what)
-		}
-	}
+	awaits.True(t, patience, what, holds)
 }
 
 // awaitReflected waits until the reflector passes on exactly this.
 func awaitReflected(t *testing.T, r *reflector.Reflector, want string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		got := reflected(t, r)
-		if got == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after 20 s the reflector passes on\n%swant\n%s", got, want)
-		}
-	}
+	awaits.Equal(t, patience, "routes that the reflector passes on", want, func() string { return reflected(t, r) })
 }
 
 const birdText = `
@@ -222,13 +221,5 @@ func hops(prefix string) string {
 
 func awaitHops(t *testing.T, prefix, want string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		got := hops(prefix)
-		if got == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after 20 s %s has next hops %q, want %q", prefix, got, want)
-		}
-	}
+	awaits.Equal(t, patience, "next hops of "+prefix, want, func() string { return hops(prefix) })
 }

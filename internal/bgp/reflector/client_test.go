@@ -50,8 +50,7 @@ func connect(t *testing.T, n int, who identity) *client {
 func connectFrom(t *testing.T, address netip.Addr, n int, who identity) *client {
 	t.Helper()
 	c := callFrom(t, address, n)
-	c.send(open, c.open(who))
-	c.send(keepalive, nil)
+	c.handshake(who)
 	return c
 }
 
@@ -107,6 +106,19 @@ func (c *client) send(kind byte, body []byte) {
 	header := slices.Concat(slices.Repeat([]byte{0xff}, 16), []byte{0, 0, kind})
 	binary.BigEndian.PutUint16(header[16:], uint16(19+len(body)))
 	_, _ = c.conn.Write(append(header, body...))
+}
+
+// handshake sends an OPEN and a KEEPALIVE.
+func (c *client) handshake(who identity) {
+	c.send(open, c.open(who))
+	c.send(keepalive, nil)
+}
+
+// announces announces all that the client has.
+func (c *client) announces(prefixes ...string) *client {
+	c.announce(prefixes...)
+	c.endOfRIB()
+	return c
 }
 
 // address is the client's end of the connection.

@@ -19,7 +19,7 @@ var restarting = identity{asn: asn, restart: true}
 
 // A router gets every client's path, in both families, and loses those of a client
 // that withdraws, stops or, without graceful restart, dies.
-func TestRouterHasEveryPath(t *testing.T) {
+func TestAddPath(t *testing.T) {
 	startBIRD(t, "")
 	r := start(t, settings(), "")
 	one, two, three := connect(t, 11, restarting), connect(t, 12, restarting), connect(t, 13, identity{asn: asn})
@@ -45,12 +45,10 @@ func TestRouterHasEveryPath(t *testing.T) {
 
 // A client whose connection is lost keeps its routes on the router until it is
 // back; what it doesn't announce then is withdrawn.
-func TestClientRestarts(t *testing.T) {
+func TestClientRestart(t *testing.T) {
 	startBIRD(t, "")
 	r := start(t, settings(), "")
-	before := connect(t, 11, restarting)
-	before.announce(vip4, "10.1.1.2/32")
-	before.endOfRIB()
+	before := connect(t, 11, restarting).announces(vip4, "10.1.1.2/32")
 	awaitHops(t, vip4, "10.0.2.11")
 	awaitHops(t, "10.1.1.2/32", "10.0.2.11")
 	changes := watchRoute(t, vip4)
@@ -59,9 +57,7 @@ func TestClientRestarts(t *testing.T) {
 	await(t, "loss of the client", func() bool { return !established(r, clientAddress(11)) })
 	awaitReflected(t, r, "10.1.1.1/32 via 10.0.2.11 from [127.0.1.11] stale [127.0.1.11]\n"+
 		"10.1.1.2/32 via 10.0.2.11 from [127.0.1.11] stale [127.0.1.11]\n")
-	after := connect(t, 11, restarting)
-	after.announce(vip4)
-	after.endOfRIB()
+	connect(t, 11, restarting).announces(vip4)
 	awaitHops(t, "10.1.1.2/32", "")
 	awaitHops(t, vip4, "10.0.2.11")
 	if n := changes(); n > 0 {
@@ -75,14 +71,12 @@ func TestClientRestarts(t *testing.T) {
 
 // A reflector that is replaced leaves its routes with the router, and the next one
 // announces nothing before the clients are back, in whatever order.
-func TestReflectorRestarts(t *testing.T) {
+func TestReflectorRestart(t *testing.T) {
 	startBIRD(t, "")
 	book := filepath.Join(t.TempDir(), "clients")
 	before := start(t, settings(), book)
 	for n := 11; n <= 13; n++ {
-		c := connect(t, n, restarting)
-		c.announce(vip4, vip6)
-		c.endOfRIB()
+		connect(t, n, restarting).announces(vip4, vip6)
 	}
 	awaitHops(t, vip4, "10.0.2.11 10.0.2.12 10.0.2.13")
 	awaitHops(t, vip6, "fd00:2::11 fd00:2::12 fd00:2::13")
@@ -95,9 +89,7 @@ func TestReflectorRestarts(t *testing.T) {
 		if after.Ready() {
 			t.Errorf("the router is connected before client %d is back", n)
 		}
-		c := connect(t, n, restarting)
-		c.announce(vip4, vip6)
-		c.endOfRIB()
+		connect(t, n, restarting).announces(vip4, vip6)
 	}
 	awaitHops(t, vip4, "10.0.2.11 10.0.2.12 10.0.2.13 10.0.2.14")
 	awaitHops(t, vip6, "fd00:2::11 fd00:2::12 fd00:2::13 fd00:2::14")

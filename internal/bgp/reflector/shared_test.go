@@ -16,15 +16,13 @@ import (
 // Several clients with one address, such as pods of a node that translates
 // theirs, are clients of their own: the router has each one's path, and loses only
 // that of the one that goes.
-func TestClientsShareAnAddress(t *testing.T) {
+func TestSharedAddress(t *testing.T) {
 	startBIRD(t, "")
 	r := start(t, settings(), "")
 	node := clientAddress(100)
 	var clients []*client
 	for n := 11; n <= 13; n++ {
-		c := connectFrom(t, node, n, restarting)
-		c.announce(vip4, vip6)
-		c.endOfRIB()
+		c := connectFrom(t, node, n, restarting).announces(vip4, vip6)
 		clients = append(clients, c)
 	}
 	awaitHops(t, vip4, "10.0.2.11 10.0.2.12 10.0.2.13")
@@ -36,9 +34,7 @@ func TestClientsShareAnAddress(t *testing.T) {
 	clients[1].leave()
 	awaitHops(t, vip4, "10.0.2.11 10.0.2.13")
 	awaitHops(t, vip6, "fd00:2::11 fd00:2::13")
-	back := connectFrom(t, node, 12, restarting)
-	back.announce(vip4)
-	back.endOfRIB()
+	connectFrom(t, node, 12, restarting).announces(vip4)
 	awaitHops(t, vip4, "10.0.2.11 10.0.2.12 10.0.2.13")
 	for _, p := range r.Peers() {
 		if p.Flaps > 0 {
@@ -48,7 +44,7 @@ func TestClientsShareAnAddress(t *testing.T) {
 }
 
 // One of them that restarts is distinguished from the others, and keeps its routes.
-func TestOneOfAnAddressRestarts(t *testing.T) {
+func TestSharedAddressRestart(t *testing.T) {
 	startBIRD(t, "")
 	r := start(t, settings(), "")
 	node := clientAddress(100)
@@ -62,9 +58,7 @@ func TestOneOfAnAddressRestarts(t *testing.T) {
 	before.vanish()
 	awaitReflected(t, r, "10.1.1.1/32 via 10.0.2.11 from [127.0.1.100] stale [127.0.1.100]\n"+
 		"10.1.1.1/32 via 10.0.2.12 from [127.0.1.100]\n")
-	after := connectFrom(t, node, 11, restarting)
-	after.announce(vip4)
-	after.endOfRIB()
+	connectFrom(t, node, 11, restarting).announces(vip4)
 	awaitReflected(t, r, "10.1.1.1/32 via 10.0.2.11 from [127.0.1.100]\n"+
 		"10.1.1.1/32 via 10.0.2.12 from [127.0.1.100]\n")
 	if n := changes(); n > 0 {
@@ -73,15 +67,13 @@ func TestOneOfAnAddressRestarts(t *testing.T) {
 }
 
 // The next reflector waits for each of them.
-func TestReflectorRestartsWithASharedAddress(t *testing.T) {
+func TestReflectorRestartSharedAddress(t *testing.T) {
 	startBIRD(t, "")
 	book := filepath.Join(t.TempDir(), "clients")
 	before := start(t, settings(), book)
 	node := clientAddress(100)
 	for _, n := range []int{11, 12} {
-		c := connectFrom(t, node, n, restarting)
-		c.announce(vip4)
-		c.endOfRIB()
+		connectFrom(t, node, n, restarting).announces(vip4)
 	}
 	awaitHops(t, vip4, "10.0.2.11 10.0.2.12")
 	awaitSaved(t, book, 2)
@@ -92,9 +84,7 @@ func TestReflectorRestartsWithASharedAddress(t *testing.T) {
 		if after.Ready() {
 			t.Errorf("the router is connected before client %d is back", n)
 		}
-		c := connectFrom(t, node, n, restarting)
-		c.announce(vip4)
-		c.endOfRIB()
+		connectFrom(t, node, n, restarting).announces(vip4)
 	}
 	await(t, "session with the router", func() bool { return after.Ready() && established(after, routerAddress) })
 	connect(t, 13, restarting).announce(vip4)
@@ -106,7 +96,7 @@ func TestReflectorRestartsWithASharedAddress(t *testing.T) {
 
 // A connection without an OPEN is closed after a while and is not a client. One whose
 // first message is another one gets a NOTIFICATION.
-func TestCallersWithoutAName(t *testing.T) {
+func TestConnectionsWithoutOpen(t *testing.T) {
 	r := start(t, settings(), "")
 	silent := call(t, 11)
 	wrong := call(t, 12)

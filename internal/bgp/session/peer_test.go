@@ -5,6 +5,7 @@ package session
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -33,13 +34,37 @@ func prefixes(u *wire.BGPUpdate) (announced, withdrawn []string) {
 	return announced, withdrawn
 }
 
+// wantUpdate checks the prefixes of the next UPDATE.
+func (d *dialogue) wantUpdate(announced, withdrawn []string) {
+	d.t.Helper()
+	if a, w := prefixes(d.update()); !slices.Equal(a, announced) || !slices.Equal(w, withdrawn) {
+		d.t.Errorf("announced %v, want %v; withdrawn %v, want %v", a, announced, w, withdrawn)
+	}
+}
+
+func announce(t *testing.T, p *Peer, routes ...bgp.Route) {
+	t.Helper()
+	if err := p.Announce(routes); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hosts are routes to that many addresses of 10.0.0.0/8, beginning at one of its /16.
+func hosts(network, number int) []bgp.Route {
+	routes := make([]bgp.Route, number)
+	for i := range routes {
+		routes[i] = to(fmt.Sprintf("10.%d.%d.%d/32", network, i>>8, i&0xff), "10.0.2.11")
+	}
+	return routes
+}
+
 // counters are those of a session.
 func counters(s *Session) (state bgp.PeerState) {
 	s.Count(&state)
 	return state
 }
 
-func TestRoutesOfTheHandshakeComeFirst(t *testing.T) {
+func TestEndOfRIBAfterInitialRoutes(t *testing.T) {
 	d := begin(t, newPeer(t, router), true, to("10.1.1.1/32", "10.0.2.11"))
 	d.answer(wire.NewCapGracefulRestart(false, false, 120, nil))
 	ends := 0
@@ -56,7 +81,7 @@ func TestRoutesOfTheHandshakeComeFirst(t *testing.T) {
 	}
 }
 
-func TestAnnounceSendsOnlyDifferences(t *testing.T) {
+func TestAnnounceDifference(t *testing.T) {
 	p := newPeer(t, router)
 	d := begin(t, p, false)
 	d.answer()
@@ -76,9 +101,7 @@ func TestAnnounceSendsOnlyDifferences(t *testing.T) {
 		{nil, nil, nil, 0, 0},
 	} {
 		sent := counters(d.session).UpdatesSent
-		if err := p.Announce(step.routes); err != nil {
-			t.Fatal(err)
-		}
+		announce(t, p, step.routes...)
 		var announced, withdrawn []string
 		for range step.updates {
 			a, w := prefixes(d.update())
@@ -101,31 +124,23 @@ func TestAnnounceSendsOnlyDifferences(t *testing.T) {
 
 // A route that was withdrawn in the call that could not announce another one is announced
 // when it returns.
-func TestAnnounceAfterAnError(t *testing.T) {
+func TestAnnounceAfterError(t *testing.T) {
 	p := newPeer(t, router)
 	route := to("10.1.1.1/32", "10.0.2.11")
 	d := begin(t, p, false, route)
 	d.answer()
-	if announced, _ := prefixes(d.update()); !slices.Equal(announced, []string{"10.1.1.1/32"}) {
-		t.Errorf("announced %v", announced)
-	}
+	d.wantUpdate([]string{"10.1.1.1/32"}, nil)
 	bad := to("10.1.1.2/32", "10.0.2.11")
 	bad.NextHop = netip.Addr{}
 	if err := p.Announce([]bgp.Route{bad}); err == nil {
 		t.Error("a route without a next hop is announced")
 	}
-	if _, withdrawn := prefixes(d.update()); !slices.Equal(withdrawn, []string{"10.1.1.1/32"}) {
-		t.Errorf("withdrawn %v", withdrawn)
-	}
-	if err := p.Announce([]bgp.Route{route}); err != nil {
-		t.Fatal(err)
-	}
-	if announced, _ := prefixes(d.update()); !slices.Equal(announced, []string{"10.1.1.1/32"}) {
-		t.Errorf("announced again %v", announced)
-	}
+	d.wantUpdate(nil, []string{"10.1.1.1/32"})
+	announce(t, p, route)
+	d.wantUpdate([]string{"10.1.1.1/32"}, nil)
 }
 
-func TestAwaitWithdrawnWaitsForTheSocket(t *testing.T) {
+func TestAwaitWithdrawn(t *testing.T) {
 	p := newPeer(t, router)
 	d := begin(t, p, false, to("10.1.1.1/32", "10.0.2.11"))
 	d.answer()
@@ -142,7 +157,7 @@ func TestAwaitWithdrawnWaitsForTheSocket(t *testing.T) {
 	}
 }
 
-func TestNextSessionBeginsAtOnce(t *testing.T) {
+func TestReconnect(t *testing.T) {
 	p := newPeer(t, router)
 	for i := range 3 {
 		d := begin(t, p, i == 0, to("10.1.1.1/32", "10.0.2.11"))
@@ -153,7 +168,7 @@ func TestNextSessionBeginsAtOnce(t *testing.T) {
 	}
 }
 
-func TestEndSendsOneNotification(t *testing.T) {
+func TestEndNotification(t *testing.T) {
 	d := begin(t, newPeer(t, router), false)
 	d.answer()
 	n := AdministrativeShutdown
@@ -168,7 +183,7 @@ func TestEndSendsOneNotification(t *testing.T) {
 	d.ends("administrative shutdown: maintenance")
 }
 
-func TestDropSendsNothing(t *testing.T) {
+func TestDropWithoutNotification(t *testing.T) {
 	d := begin(t, newPeer(t, router), false, to("10.1.1.1/32", "10.0.2.11"))
 	d.answer()
 	d.update()
@@ -179,7 +194,7 @@ func TestDropSendsNothing(t *testing.T) {
 	d.ends("abandoned")
 }
 
-func TestReasons(t *testing.T) {
+func TestEndReasons(t *testing.T) {
 	short := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 19, 1}
 	for name, test := range map[string]struct {
 		before, after func(*dialogue) // the handshake
@@ -255,7 +270,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-func TestRoutesOfThePeerAreThrownAway(t *testing.T) {
+func TestReceivedRoutesDiscarded(t *testing.T) {
 	p := newPeer(t, router)
 	d := begin(t, p, false)
 	d.answer(wire.NewCapRouteRefresh())
@@ -265,9 +280,7 @@ func TestRoutesOfThePeerAreThrownAway(t *testing.T) {
 	for range flood {
 		d.sendBytes(garbage)
 	}
-	if err := p.Announce([]bgp.Route{to("10.1.1.1/32", "10.0.2.11")}); err != nil {
-		t.Fatal(err)
-	}
+	announce(t, p, to("10.1.1.1/32", "10.0.2.11"))
 	d.update()
 	d.send(wire.NewBGPRouteRefreshMessage(wire.AFI_IP, 0, wire.SAFI_UNICAST)) // read after all the UPDATEs
 	d.update()
@@ -279,15 +292,12 @@ func TestRoutesOfThePeerAreThrownAway(t *testing.T) {
 	}
 }
 
-func TestOneWhoAsksAgainAndAgainWaits(t *testing.T) {
+func TestRouteRefreshRateLimit(t *testing.T) {
 	d := begin(t, newPeer(t, router), false, to("10.1.1.1/32", "10.0.2.11"))
 	d.answer(wire.NewCapRouteRefresh())
 	d.update()
 	sent := counters(d.session).UpdatesSent
-	refresh, err := wire.NewBGPRouteRefreshMessage(wire.AFI_IP, 0, wire.SAFI_UNICAST).Serialize()
-	if err != nil {
-		t.Fatal(err)
-	}
+	refresh := serialized(t, wire.NewBGPRouteRefreshMessage(wire.AFI_IP, 0, wire.SAFI_UNICAST), &wire.MarshallingOption{})
 	start := time.Now()
 	go func() { _, _ = d.router.Write(bytes.Repeat(refresh, 10_000)) }()
 	for range 2 {
@@ -301,27 +311,21 @@ func TestOneWhoAsksAgainAndAgainWaits(t *testing.T) {
 	}
 }
 
-func TestPeerThatReadsNothingDoesNotBlock(t *testing.T) {
+func TestSlowReaderDoesNotBlock(t *testing.T) {
 	p := newPeer(t, router)
 	d := begin(t, p, false)
 	d.answer()
 	_ = d.router.SetReadBuffer(4096)
 	_ = d.session.peer.SetWriteBuffer(4096)
-	for i := range 20 {
-		routes := make([]bgp.Route, 500)
-		for j := range routes {
-			routes[j] = to(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), byte(j >> 8), byte(j)}), 32).String(), "10.0.2.11")
-		}
-		if err := p.Announce(routes); err != nil {
-			t.Fatal(err)
-		}
+	for network := range 20 {
+		announce(t, p, hosts(network, 500)...)
 	}
 	d.session.End(Deconfigured)
 	d.ends("peer de-configured")
 }
 
 // The next connection comes after the peer has read the notification and closed this one.
-func TestEndWaitsForThePeer(t *testing.T) {
+func TestEndWaitsForClose(t *testing.T) {
 	d := begin(t, newPeer(t, router), false)
 	d.answer()
 	ended := make(chan struct{})
@@ -341,7 +345,7 @@ func TestEndWaitsForThePeer(t *testing.T) {
 	d.await(ended, "the end")
 }
 
-func TestHoldTimeForEver(t *testing.T) {
+func TestHoldTimeZero(t *testing.T) {
 	peer := router
 	peer.HoldTime = 0
 	d := begin(t, newPeer(t, peer), false)
@@ -386,7 +390,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-func TestWhatThePeerCanDo(t *testing.T) {
+func TestPeerCapabilities(t *testing.T) {
 	d := begin(t, newPeer(t, router), false)
 	d.answer(wire.NewCapGracefulRestart(false, false, 120, nil), wire.NewCapExtendedNexthop(
 		[]*wire.CapExtendedNexthopTuple{wire.NewCapExtendedNexthopTuple(wire.RF_IPv4_UC, wire.AFI_IP6)}))
@@ -423,20 +427,11 @@ func FuzzReceived(f *testing.F) {
 	f.Add(slices.Concat(capableOpen(), alive))
 	f.Add([]byte(strings.Repeat("\xff", 40)))
 	f.Fuzz(func(t *testing.T, sent []byte) {
-		l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		if err != nil {
-			t.Skip(err)
-		}
-		defer l.Close()
-		theirs, err := net.DialTCP("tcp4", nil, l.Addr().(*net.TCPAddr))
+		ours, theirs, err := connected()
 		if err != nil {
 			t.Skip(err)
 		}
 		defer theirs.Close()
-		ours, err := l.AcceptTCP()
-		if err != nil {
-			t.Skip(err)
-		}
 		session := newSession(&Pending{TCPConn: ours}, balancer, router)
 		session.opened = func(*Session) {}
 		defer session.close()
@@ -447,7 +442,7 @@ func FuzzReceived(f *testing.F) {
 
 // A peer that neither sends nor reads ends with the hold timer, although the library's
 // notification can't be sent.
-func TestPeerThatHangsEndsWithTheHoldTimer(t *testing.T) {
+func TestHoldTimerWithBlockedPeer(t *testing.T) {
 	peer := router
 	peer.HoldTime = 3 * time.Second
 	p := newPeer(t, peer)
@@ -455,14 +450,11 @@ func TestPeerThatHangsEndsWithTheHoldTimer(t *testing.T) {
 	d.answer()
 	_ = d.router.SetReadBuffer(4096)
 	_ = d.session.peer.SetWriteBuffer(4096)
-	routes := make([]bgp.Route, 20_000)
+	routes := hosts(0, 20_000)
 	for i := range routes {
-		routes[i] = to(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32).String(), "10.0.2.11")
 		routes[i].MED = new(uint32(i)) // an UPDATE each
 	}
-	if err := p.Announce(routes); err != nil {
-		t.Fatal(err)
-	}
+	announce(t, p, routes...)
 	d.ends("hold timer expired: the peer was silent")
 }
 
@@ -474,9 +466,7 @@ func TestAnnounceWhenEstablished(t *testing.T) {
 		d.answer()
 		route := to("10.1.1.1/32", "10.0.2.11")
 		route.MED = new(uint32(i))
-		if err := p.Announce([]bgp.Route{route}); err != nil {
-			t.Fatal(err)
-		}
+		announce(t, p, route)
 		d.update()
 		d.session.Drop("next")
 		d.ends("next")

@@ -14,6 +14,7 @@ import (
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/test/await"
 )
 
 // timeout is how long tests wait for what should happen at once.
@@ -49,19 +50,27 @@ func newPeer(t *testing.T, peer bgp.Peer) *Peer {
 // connect returns both ends of a connection.
 func connect(t *testing.T) (ours, theirs *net.TCPConn) {
 	t.Helper()
-	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	ours, theirs, err := connected()
 	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if ours, err = net.DialTCP("tcp4", nil, l.Addr().(*net.TCPAddr)); err != nil {
-		t.Fatal(err)
-	}
-	if theirs, err = l.AcceptTCP(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { theirs.Close() })
 	return ours, theirs
+}
+
+func connected() (ours, theirs *net.TCPConn, err error) {
+	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.Close()
+	if ours, err = net.DialTCP("tcp4", nil, l.Addr().(*net.TCPAddr)); err != nil {
+		return nil, nil, err
+	}
+	if theirs, err = l.AcceptTCP(); err != nil {
+		ours.Close()
+	}
+	return ours, theirs, err
 }
 
 // begin begins a session, in whose handshake routes are announced.
@@ -180,11 +189,7 @@ func (d *dialogue) await(c <-chan struct{}, what string) {
 // eventually waits until a condition holds.
 func (d *dialogue) eventually(what string, holds func() bool) {
 	d.t.Helper()
-	for deadline := time.Now().Add(timeout); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			d.t.Fatal(what, "is not as it should be")
-		}
-	}
+	await.True(d.t, timeout, what, holds)
 }
 
 // ends waits until the session has ended, for a reason.

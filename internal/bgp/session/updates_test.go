@@ -14,12 +14,13 @@ import (
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/test/await"
 )
 
 // The first End-of-RIB is dropped. Paths that were sent before it, but are not
 // repeated before the second one, were lost while the session was established: they
 // are withdrawn first.
-func TestRepetition(t *testing.T) {
+func TestResync(t *testing.T) {
 	families := map[wire.Family]wire.BGPAddPathMode{wire.RF_IPv4_UC: wire.BGP_ADD_PATH_BOTH}
 	options := &wire.MarshallingOption{AddPath: families}
 	u := newUpdates()
@@ -43,10 +44,7 @@ func TestRepetition(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got []string
-		for _, message := range out {
-			got = append(got, contents(t, message, options)...)
-		}
+		got := contentsOf(t, out, options)
 		if slices.Sort(got[:max(len(got)-1, 0)]); !slices.Equal(got, step.want) {
 			t.Errorf("step %d: got %q, want %q", i, got, step.want)
 		}
@@ -54,7 +52,7 @@ func TestRepetition(t *testing.T) {
 }
 
 // A router without graceful restart gets the same, but no End-of-RIB.
-func TestRepetitionWithoutEndOfRIB(t *testing.T) {
+func TestResyncWithoutEndOfRIB(t *testing.T) {
 	u := newUpdates()
 	u.repeat = func() {}
 	options := &wire.MarshallingOption{}
@@ -68,10 +66,7 @@ func TestRepetitionWithoutEndOfRIB(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got []string
-		for _, message := range out {
-			got = append(got, contents(t, message, options)...)
-		}
+		got := contentsOf(t, out, options)
 		if !slices.Equal(got, want) {
 			t.Errorf("message %d: got %q, want %q", i, got, want)
 		}
@@ -80,7 +75,7 @@ func TestRepetitionWithoutEndOfRIB(t *testing.T) {
 
 // Routes are repeated after the first End-of-RIB has left the library, which would merge
 // two that wait.
-func TestRepetitionAfterEndOfRIB(t *testing.T) {
+func TestResyncAfterEndOfRIB(t *testing.T) {
 	reset := make(chan struct{}, 2)
 	u := newUpdates()
 	u.repeat = func() { reset <- struct{}{} }
@@ -95,7 +90,7 @@ func TestRepetitionAfterEndOfRIB(t *testing.T) {
 		}
 	}
 	sends(wire.RF_IPv4_UC, 0)
-	begins(t, reset)
+	await.Closed(t, timeout, "resync", reset)
 	sends(wire.RF_IPv6_UC, 0)
 	sends(wire.RF_IPv4_UC, 1)
 	idle(t, reset, "a second time")
@@ -135,16 +130,6 @@ func TestGracefulRestartForEndOfRIB(t *testing.T) {
 	}
 }
 
-// begins waits until something begins.
-func begins(t *testing.T, begun <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-begun:
-	case <-time.After(timeout):
-		t.Fatal("it doesn't begin")
-	}
-}
-
 // idle fails if something begins.
 func idle(t *testing.T, begun <-chan struct{}, when string) {
 	t.Helper()
@@ -176,6 +161,14 @@ func serialized(t *testing.T, m *wire.BGPMessage, options *wire.MarshallingOptio
 		t.Fatal(err)
 	}
 	return out
+}
+
+func contentsOf(t *testing.T, messages [][]byte, options *wire.MarshallingOption) (words []string) {
+	t.Helper()
+	for _, message := range messages {
+		words = append(words, contents(t, message, options)...)
+	}
+	return words
 }
 
 // contents are the prefixes of an UPDATE.

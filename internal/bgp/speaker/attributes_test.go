@@ -60,7 +60,7 @@ func wants(t *testing.T, text string, parts ...string) {
 	}
 }
 
-func TestLinkBandwidthWeighsRoutes(t *testing.T) {
+func TestLinkBandwidth(t *testing.T) {
 	other := netip.MustParseAddr("10.0.2.12")
 	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive")+besides(other, "remote-as 65021", "passive"))
 	r.address(other, netip.MustParseAddr("fd00:2::12"))

@@ -31,11 +31,10 @@ func awaitWatched(t *testing.T, r *frr, s *Speaker) {
 	})
 }
 
-func TestBFDFindsADeadRouter(t *testing.T) {
+func TestBFDDetectsDeadRouter(t *testing.T) {
 	r, peer := watchedRouter(t)
 	s := open(t, peer)
-	set(t, s, "10.1.1.1")
-	r.awaitHops("10.1.1.1/32", "10.0.2.11")
+	announce(t, r, s, "10.1.1.1")
 	awaitWatched(t, r, s)
 	r.change(netlink.LinkSetDown)
 	start := time.Now()
@@ -44,18 +43,15 @@ func TestBFDFindsADeadRouter(t *testing.T) {
 	r.change(netlink.LinkSetUp)
 	awaitEstablished(t, s)
 	awaitWatched(t, r, s)
-	if state := s.Peers()[0]; state.BFDFlaps != 1 || state.Flaps != 1 {
-		t.Errorf("%+v", state)
-	}
+	wantFlaps(t, s, 1)
 }
 
-func TestEndWithoutAWordKeepsRoutesUnderBFD(t *testing.T) {
+func TestAbandonWithBFD(t *testing.T) {
 	r, peer := watchedRouter(t)
 	s := open(t, peer)
-	set(t, s, "10.1.1.1")
-	r.awaitHops("10.1.1.1/32", "10.0.2.11")
+	announce(t, r, s, "10.1.1.1")
 	awaitWatched(t, r, s)
-	gone := r.watch("10.1.1.1/32")
+	kept := r.watch("10.1.1.1/32")
 	s.Abandon()
 	await(t, "the router's BFD to notice", func() bool {
 		return strings.Contains(r.vtysh("show bfd peers brief"), " down")
@@ -64,14 +60,12 @@ func TestEndWithoutAWordKeepsRoutesUnderBFD(t *testing.T) {
 	set(t, again, "10.1.1.1")
 	awaitEstablished(t, again)
 	awaitWatched(t, r, again)
-	if lost := gone(); len(lost) > 0 {
-		t.Error("lost meanwhile:", lost)
-	}
+	kept()
 }
 
 // One that is back within the detection time takes up the router's BFD session: it
 // neither falls while there is no BGP session nor ends the next one.
-func TestBackWithinTheDetectionTime(t *testing.T) {
+func TestRestartWithinDetectionTime(t *testing.T) {
 	r, peer := watchedRouter(t)
 	checkBack(t, r.box, peer)
 	if brief := r.vtysh("show bfd peers counters"); !strings.Contains(brief, "Session down events: 0") {
@@ -85,25 +79,20 @@ func checkBack(t *testing.T, r *box, peer bgp.Peer) {
 	t.Helper()
 	peer.BFD = &bgp.BFD{Interval: bgp.DefaultBFD.Interval, Multiplier: 20} // for busy machines
 	s := open(t, peer)
-	set(t, s, "10.1.1.1")
-	r.awaitHops("10.1.1.1/32", "10.0.2.11")
-	await(t, "BFD", func() bool { return s.Peers()[0].BFD == bgp.BFDUp })
-	gone := r.watch("10.1.1.1/32")
+	announce(t, r, s, "10.1.1.1")
+	awaitBFD(t, s)
+	kept := r.watch("10.1.1.1/32")
 	for _, more := range []string{"10.1.1.2", "10.1.1.3", "10.1.1.4"} {
 		s.Abandon()
 		s = open(t, peer)
 		set(t, s, "10.1.1.1")
 		awaitEstablished(t, s)
-		await(t, "BFD", func() bool { return s.Peers()[0].BFD == bgp.BFDUp })
+		awaitBFD(t, s)
 		// With this the router has all that was said before. One that dies sooner loses
 		// its routes (RFC 4724 §4.2, consecutive restarts).
 		set(t, s, "10.1.1.1", more)
 		r.awaitHops(more+"/32", "10.0.2.11")
 	}
-	if lost := gone(); len(lost) > 0 {
-		t.Error("lost meanwhile:", lost)
-	}
-	if state := s.Peers()[0]; state.Flaps != 0 || state.BFDFlaps != 0 {
-		t.Errorf("%+v", state)
-	}
+	kept()
+	wantFlaps(t, s, 0)
 }

@@ -57,32 +57,11 @@ func watchedByBIRD() bgp.Peer {
 func TestBIRD(t *testing.T) {
 	r := startBIRD(t, bird("bfd on;"))
 	s := openFollowed(t, r, watchedByBIRD())
-	await(t, "BFD", func() bool { return s.Peers()[0].BFD == bgp.BFDUp })
-	if state := s.Peers()[0]; state.Flaps != 0 || state.BFDFlaps != 0 {
-		t.Errorf("%+v", state)
-	}
+	awaitBFD(t, s)
+	wantFlaps(t, s, 0)
 }
 
-func TestBIRDKeepsRoutesOfOneThatDied(t *testing.T) {
-	r := startBIRD(t, bird(""))
-	s := open(t, router(router4, 65000))
-	set(t, s, "10.1.1.1", "10.1.1.2", "fd00:10:1:1::1")
-	for _, prefix := range []string{"10.1.1.1/32", "10.1.1.2/32"} {
-		r.awaitHops(prefix, "10.0.2.11")
-	}
-	r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
-	gone := r.watch("10.1.1.1/32", "fd00:10:1:1::1/128")
-	s.Abandon()
-	again := open(t, router(router4, 65000))
-	set(t, again, "10.1.1.1", "fd00:10:1:1::1") // one less than before
-	r.awaitHops("10.1.1.2/32")
-	awaitEstablished(t, again)
-	if lost := gone(); len(lost) > 0 {
-		t.Error("lost meanwhile:", lost)
-	}
-}
-
-func TestBackWithinTheDetectionTimeWithBIRD(t *testing.T) {
+func TestBIRDRestartWithinDetectionTime(t *testing.T) {
 	checkBack(t, startBIRD(t, bird("bfd on;")), watchedByBIRD())
 }
 
@@ -90,12 +69,11 @@ func TestBackWithinTheDetectionTimeWithBIRD(t *testing.T) {
 // keeps (against RFC 5882 §4.3), as soon as the speaker that died is silent for long
 // enough. They come back with the next one, whose session must not fall for what is
 // left of the old BFD session.
-func TestBIRDWithBFDTakesRoutesOfOneThatDied(t *testing.T) {
+func TestBIRDAbandonWithBFD(t *testing.T) {
 	r := startBIRD(t, bird("bfd on;"))
 	s := open(t, watchedByBIRD())
-	set(t, s, "10.1.1.1")
-	r.awaitHops("10.1.1.1/32", "10.0.2.11")
-	await(t, "BFD", func() bool { return s.Peers()[0].BFD == bgp.BFDUp })
+	announce(t, r, s, "10.1.1.1")
+	awaitBFD(t, s)
 	start := time.Now()
 	s.Abandon()
 	r.awaitHops("10.1.1.1/32")
@@ -104,15 +82,11 @@ func TestBIRDWithBFDTakesRoutesOfOneThatDied(t *testing.T) {
 	again := open(t, watchedByBIRD())
 	set(t, again, "10.1.1.1")
 	r.awaitHops("10.1.1.1/32", "10.0.2.11")
-	await(t, "BFD", func() bool { return again.Peers()[0].BFD == bgp.BFDUp })
-	gone := r.watch("10.1.1.1/32")
+	awaitBFD(t, again)
+	kept := r.watch("10.1.1.1/32")
 	detection := bgp.DefaultBFD.Interval * time.Duration(bgp.DefaultBFD.Multiplier)
 	up := again.Peers()[0].BFDSince
 	await(t, "three detection times of peace", func() bool { return time.Since(up) > 3*detection })
-	if lost := gone(); len(lost) > 0 {
-		t.Error("lost meanwhile:", lost)
-	}
-	if state := again.Peers()[0]; state.Flaps != 0 || state.BFDFlaps != 0 {
-		t.Errorf("%+v", state)
-	}
+	kept()
+	wantFlaps(t, again, 0)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	awaits "fairlead.io/fairlead/test/await"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -175,7 +176,6 @@ func (r *box) must(err error) {
 	}
 }
 
-// await waits until a condition holds.
 func (r *box) await(what string, holds func() bool) {
 	r.t.Helper()
 	await(r.t, what, holds)
@@ -184,9 +184,5 @@ func (r *box) await(what string, holds func() bool) {
 // await waits until a condition holds.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not in 20 s", what)
-		}
-	}
+	awaits.True(t, 20*time.Second, what, holds)
 }

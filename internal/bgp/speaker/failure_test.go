@@ -40,7 +40,7 @@ func TestPassword(t *testing.T) {
 	awaitReason(t, s, "has 0 bytes: want 1 to 80")
 }
 
-func TestPasswordFromTheEnvironmentOverIPv6(t *testing.T) {
+func TestPasswordFromEnvironment(t *testing.T) {
 	t.Setenv("FAIRLEAD_TEST_PASSWORD", "correct")
 	r := startFRR(t, bgpd("65000", balancer6, "remote-as 65021", "passive", "password correct"))
 	peer := router(router6, 65000)
@@ -119,7 +119,7 @@ func TestStates(t *testing.T) {
 }
 
 func TestHoldTimer(t *testing.T) {
-	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive"))
+	r := startPassiveFRR(t)
 	s := open(t, router(router4, 65000))
 	set(t, s, "10.1.1.1")
 	awaitEstablished(t, s)
@@ -130,8 +130,8 @@ func TestHoldTimer(t *testing.T) {
 	}
 }
 
-func TestPeerThatCloses(t *testing.T) {
-	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive"))
+func TestPeerCloses(t *testing.T) {
+	r := startPassiveFRR(t)
 	s := open(t, router(router4, 65000))
 	set(t, s, "10.1.1.1")
 	awaitEstablished(t, s)

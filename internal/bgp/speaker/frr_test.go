@@ -60,6 +60,12 @@ func startFRR(t *testing.T, bgpd string) *frr {
 	return startFRRIn(newBox(t, first), bgpd)
 }
 
+// startPassiveFRR starts a router of AS 65000 that waits for the balancer's connection over IPv4.
+func startPassiveFRR(t *testing.T) *frr {
+	t.Helper()
+	return startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive"))
+}
+
 // startFRRIn starts a router in a box.
 func startFRRIn(in *box, bgpd string) *frr {
 	in.t.Helper()

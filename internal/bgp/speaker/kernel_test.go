@@ -58,11 +58,23 @@ func (r *box) awaitHops(prefix string, hops ...string) {
 	r.await(fmt.Sprintf("%s by %v", prefix, hops), func() bool { return slices.Equal(r.hops(prefix), hops) })
 }
 
+// awaitRoutes waits until the router's kernel sends addresses to the balancer at the first place.
+func (r *box) awaitRoutes(addrs ...string) {
+	r.t.Helper()
+	for _, text := range addrs {
+		addr, hop := netip.MustParseAddr(text), balancer4
+		if addr.Is6() {
+			hop = balancer6
+		}
+		r.awaitHops(netip.PrefixFrom(addr, addr.BitLen()).String(), hop.String())
+	}
+}
+
 // watch looks at prefixes in the router's kernel until the function that it returns
-// is called, which returns those that were missing at some time. It polls each
+// is called, which fails the test if one was missing at some time. It polls each
 // millisecond, as the kernel doesn't report every removal, and subscribes to changes, as
 // a route may be back before the next poll.
-func (r *box) watch(prefixes ...string) func() []string {
+func (r *box) watch(prefixes ...string) (kept func()) {
 	r.t.Helper()
 	stop, updates, lost := make(chan struct{}), make(chan netlink.RouteUpdate), make(chan []string)
 	r.must(netlink.RouteSubscribeAt(r.ns, updates, stop))
@@ -94,7 +106,13 @@ func (r *box) watch(prefixes ...string) func() []string {
 			}
 		}
 	}()
-	return func() []string { close(stop); return <-lost }
+	return func() {
+		r.t.Helper()
+		close(stop)
+		if lost := <-lost; len(lost) > 0 {
+			r.t.Error("lost meanwhile:", lost)
+		}
+	}
 }
 
 // forget takes an address away from the balancer.

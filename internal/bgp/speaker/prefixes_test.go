@@ -14,7 +14,7 @@ import (
 func routers() map[string]func(*testing.T) *box {
 	return map[string]func(*testing.T) *box{
 		"FRR": func(t *testing.T) *box {
-			return startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive")).box
+			return startPassiveFRR(t).box
 		},
 		"BIRD": func(t *testing.T) *box { return startBIRD(t, bird("")) },
 	}
@@ -94,7 +94,7 @@ func TestIPv4RoutesOverIPv6(t *testing.T) {
 	}
 }
 
-func TestIPv4RoutesOverIPv6WithBIRD(t *testing.T) {
+func TestBIRDIPv4RoutesOverIPv6(t *testing.T) {
 	r := startBIRD(t, bird(""))
 	r.forget(balancer4)
 	set(t, open(t, router(router6, 65000)), "10.1.1.1", "fd00:10:1:1::1")

@@ -26,9 +26,7 @@ func open(t *testing.T, peers ...bgp.Peer) *Speaker {
 	t.Helper()
 	s := Open(local(), slog.New(slog.NewTextHandler(t.Output(), nil)))
 	t.Cleanup(s.Abandon)
-	if err := s.Configure(t.Context(), peers); err != nil {
-		t.Fatal(err)
-	}
+	configure(t, s, peers)
 	return s
 }
 
@@ -43,6 +41,34 @@ func set(t *testing.T, s *Speaker, addrs ...string) {
 	if err := s.Set(routes); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// announce announces host routes and waits until the router's kernel has them.
+func announce(t *testing.T, r interface{ awaitRoutes(addrs ...string) }, s *Speaker, addrs ...string) {
+	t.Helper()
+	set(t, s, addrs...)
+	r.awaitRoutes(addrs...)
+}
+
+func configure(t *testing.T, s *Speaker, peers []bgp.Peer) {
+	t.Helper()
+	if err := s.Configure(t.Context(), peers); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantFlaps checks how often the only peer's sessions of BGP and BFD were lost.
+func wantFlaps(t *testing.T, s *Speaker, flaps uint64) {
+	t.Helper()
+	if state := s.Peers()[0]; state.Flaps != flaps || state.BFDFlaps != flaps {
+		t.Errorf("%+v, want %d flaps", state, flaps)
+	}
+}
+
+// awaitBFD waits until the only peer's BFD session is up.
+func awaitBFD(t *testing.T, s *Speaker) {
+	t.Helper()
+	await(t, "BFD", func() bool { return s.Peers()[0].BFD == bgp.BFDUp })
 }
 
 // awaitReason waits until the only peer's reason has text.
@@ -85,8 +111,8 @@ func openFollowed(t *testing.T, r *box, peer bgp.Peer) *Speaker {
 	return s
 }
 
-func TestRoutesReachTheRoutersKernel(t *testing.T) {
-	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive"))
+func TestRoutesInRouter(t *testing.T) {
+	r := startPassiveFRR(t)
 	s := openFollowed(t, r.box, router(router4, 65000))
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -99,11 +125,10 @@ func TestRoutesReachTheRoutersKernel(t *testing.T) {
 	t.Log("from nothing to the kernel of a router that is there already:", time.Since(start))
 }
 
-func TestCloseTakesRoutesAway(t *testing.T) {
-	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive"))
+func TestCloseWithdraws(t *testing.T) {
+	r := startPassiveFRR(t)
 	s := open(t, router(router4, 65000))
-	set(t, s, "10.1.1.1")
-	r.awaitHops("10.1.1.1/32", "10.0.2.11")
+	announce(t, r, s, "10.1.1.1")
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -114,19 +139,16 @@ func TestCloseTakesRoutesAway(t *testing.T) {
 	}
 }
 
-func TestConfigureTouchesOnlyWhatChanged(t *testing.T) {
-	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive"))
+func TestConfigureKeepsUnchangedPeers(t *testing.T) {
+	r := startPassiveFRR(t)
 	peer := router(router4, 65000)
 	s := open(t, peer)
-	set(t, s, "10.1.1.1")
-	r.awaitHops("10.1.1.1/32", "10.0.2.11")
+	announce(t, r, s, "10.1.1.1")
 	awaitEstablished(t, s)
 	since := s.Peers()[0].Since
 	other := router(netip.MustParseAddr("10.0.2.77"), 65000)
 	for _, peers := range [][]bgp.Peer{{peer}, {other, peer}, {peer}} {
-		if err := s.Configure(t.Context(), peers); err != nil {
-			t.Fatal(err)
-		}
+		configure(t, s, peers)
 		i := slices.IndexFunc(s.Peers(), func(p bgp.PeerState) bool { return p.Address == router4 })
 		if state := s.Peers()[i]; state.State != bgp.Established || state.Since != since {
 			t.Fatalf("touched: %+v", state)
@@ -134,30 +156,25 @@ func TestConfigureTouchesOnlyWhatChanged(t *testing.T) {
 	}
 	before := r.neighbour().Messages.NotificationsRecv
 	peer.HoldTime = 6 * time.Second
-	if err := s.Configure(t.Context(), []bgp.Peer{peer}); err != nil {
-		t.Fatal(err)
-	}
+	configure(t, s, []bgp.Peer{peer})
 	await(t, "a new session", func() bool { return s.Peers()[0].HoldTime == 3*time.Second && s.Peers()[0].Since != since })
 	changed := r.neighbour().Messages.NotificationsRecv
 	if changed == before {
 		t.Error("the session that changed ended without a notification")
 	}
-	if err := s.Configure(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	configure(t, s, nil)
 	r.awaitHops("10.1.1.1/32")
 	if r.neighbour().Messages.NotificationsRecv == changed {
 		t.Error("the session of the removed peer ended without a notification")
 	}
 }
 
-func TestSetAgainSaysNothing(t *testing.T) {
-	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive"))
+func TestSetSameRoutes(t *testing.T) {
+	r := startPassiveFRR(t)
 	s := open(t, router(router4, 65000))
 	set(t, s, "10.1.1.1", "10.1.1.2", "fd00:10:1:1::1")
 	awaitEstablished(t, s)
-	r.awaitHops("10.1.1.2/32", "10.0.2.11")
-	r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
+	r.awaitRoutes("10.1.1.2", "fd00:10:1:1::1")
 	sent, received := s.Peers()[0].UpdatesSent, r.neighbour().Messages.UpdatesRecv
 	for range 10 {
 		set(t, s, "fd00:10:1:1::1", "10.1.1.2", "10.1.1.1")
