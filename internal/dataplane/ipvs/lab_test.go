@@ -32,8 +32,8 @@ const patience = 20 * time.Second
 // refusal is how long a connection is tried that nothing answers.
 const refusal = 2 * time.Second
 
-// world is a client, a balancer and two servers on one switch.
-type world struct {
+// testLab is a client, a balancer and two servers on one switch.
+type testLab struct {
 	*netlab.Lab
 	t *testing.T
 	// clientPort is the port of the last connection. Each has its own: the kernel takes a port that
@@ -58,7 +58,7 @@ func backends(vip netip.Addr) []netip.Addr {
 // ports are those of the services and their backends: both listen.
 var ports = []uint16{80, 8080}
 
-func newWorld(t *testing.T) world {
+func newLab(t *testing.T) testLab {
 	t.Helper()
 	host := func(name string, role netlab.Role, last byte, routes ...netlab.Route) netlab.Host {
 		return netlab.Host{Name: name, Role: role, Routes: routes, Interfaces: []netlab.Interface{{Name: "eth0", Addresses: []netip.Prefix{
@@ -90,7 +90,7 @@ func newWorld(t *testing.T) world {
 			t.Error(err)
 		}
 	})
-	w := world{lab, t, new(uint16(20_000))}
+	w := testLab{lab, t, new(uint16(20_000))}
 	w.within("client", func() error {
 		return errors.Join(routeTo("10.1.1.0/24", "10.0.2.11"), routeTo("fd00:10:1:1::/64", "fd00:2::11"))
 	})
@@ -142,7 +142,7 @@ func endTunnels() error {
 	return nil
 }
 
-func (w world) within(host string, fn func() error) {
+func (w testLab) within(host string, fn func() error) {
 	w.t.Helper()
 	if err := w.Do(host, fn); err != nil {
 		w.t.Fatalf("host %s: %v", host, err)
@@ -150,7 +150,7 @@ func (w world) within(host string, fn func() error) {
 }
 
 // serve answers lines over TCP, and datagrams, at a server's addresses with its name.
-func (w world) serve(server string) {
+func (w testLab) serve(server string) {
 	at := slices.Index([]string{"server1", "server2"}, server)
 	var addresses []netip.AddrPort
 	for _, vip := range []netip.Addr{vip4, vip6} {
@@ -177,7 +177,7 @@ func (w world) serve(server string) {
 	})
 }
 
-func (w world) eventually(condition func() error) {
+func (w testLab) eventually(condition func() error) {
 	w.t.Helper()
 	late := time.After(patience)
 	for {
@@ -194,7 +194,7 @@ func (w world) eventually(condition func() error) {
 }
 
 // open is the balancer's data plane.
-func (w world) open() *Plane {
+func (w testLab) open() *Plane {
 	w.t.Helper()
 	var p *Plane
 	w.within("lb", func() (err error) {
@@ -210,7 +210,7 @@ func (w world) open() *Plane {
 }
 
 // update programs a service, of which that many backends are in use then.
-func (w world) update(p *Plane, svc *lb.Service, inUse int) dataplane.Programmed {
+func (w testLab) update(p *Plane, svc *lb.Service, inUse int) dataplane.Programmed {
 	w.t.Helper()
 	programmed, err := p.Update(w.t.Context(), svc)
 	if err != nil {
@@ -242,7 +242,7 @@ func changed(svc *lb.Service, change func(*lb.Service)) *lb.Service {
 	return &other
 }
 
-func (w world) dial(vip lb.VIP, limit time.Duration) (net.Conn, error) {
+func (w testLab) dial(vip lb.VIP, limit time.Duration) (net.Conn, error) {
 	*w.clientPort++
 	d := net.Dialer{Timeout: limit, LocalAddr: &net.TCPAddr{Port: int(*w.clientPort)}}
 	if vip.Protocol == lb.UDP {
@@ -265,7 +265,7 @@ type session struct {
 }
 
 // connect opens a connection, or sends a first datagram, and returns when it is answered.
-func (w world) connect(vip lb.VIP) (*session, error) {
+func (w testLab) connect(vip lb.VIP) (*session, error) {
 	conn, err := w.dial(vip, patience)
 	if err != nil {
 		return nil, err
@@ -298,7 +298,7 @@ func (s *session) ask(limit time.Duration) (string, error) {
 }
 
 // must connects.
-func (w world) must(vip lb.VIP) *session {
+func (w testLab) must(vip lb.VIP) *session {
 	w.t.Helper()
 	s, err := w.connect(vip)
 	if err != nil {
@@ -308,7 +308,7 @@ func (w world) must(vip lb.VIP) *session {
 }
 
 // stays checks that a connection still has its server.
-func (w world) stays(s *session) {
+func (w testLab) stays(s *session) {
 	w.t.Helper()
 	if name, err := s.ask(patience); name != s.server {
 		w.t.Errorf("the connection of %s is answered by %q: %v", s.server, name, err)
@@ -316,7 +316,7 @@ func (w world) stays(s *session) {
 }
 
 // reach checks that new connections get to exactly these servers.
-func (w world) reach(vip lb.VIP, servers ...string) {
+func (w testLab) reach(vip lb.VIP, servers ...string) {
 	w.t.Helper()
 	for range 2 * len(servers) {
 		got := map[string]bool{}

@@ -34,7 +34,7 @@ func isTimeout(err error) bool {
 // An agent that restarts, or ends between two calls, disturbs no connection and continues
 // counters. It deletes what it doesn't keep, but no other program's service.
 func TestRestart(t *testing.T) {
-	w := newWorld(t)
+	w := newLab(t)
 	first := w.open()
 	svc, old := service(vip4, lb.TCP, lb.NAT), service(vip6, lb.TCP, lb.IPIP)
 	w.update(first, svc, 2)
@@ -80,7 +80,7 @@ func TestRestart(t *testing.T) {
 }
 
 // wantServices checks that IPVS has exactly these services.
-func (w world) wantServices(p *Plane, want ...id) {
+func (w testLab) wantServices(p *Plane, want ...id) {
 	w.t.Helper()
 	w.within("lb", func() error {
 		all, err := p.kernel.ipvs.virtuals()
@@ -103,7 +103,7 @@ func (w world) wantServices(p *Plane, want ...id) {
 // The kernel has what was described, to the last field, so that a second update finds nothing
 // to change.
 func TestIdempotent(t *testing.T) {
-	w := newWorld(t)
+	w := newLab(t)
 	p := w.open()
 	svc := service(vip4, lb.TCP, lb.GUE)
 	svc.Scheduler, svc.Affinity, svc.AffinityTimeout = lb.SchedulerMaglev, lb.AffinityClient, 90*time.Second
@@ -125,7 +125,7 @@ func TestIdempotent(t *testing.T) {
 // Settings, tables and local addresses are there as long as a service is, and as they were
 // before afterwards.
 func TestSettings(t *testing.T) {
-	w := newWorld(t)
+	w := newLab(t)
 	p := w.open()
 	w.within("lb", func() error { return sysctls[0].write(0) })
 	before := w.node(p)
@@ -160,7 +160,7 @@ func TestSettings(t *testing.T) {
 
 // An agent that crashed within an update leaves only what the next one deletes.
 func TestCrash(t *testing.T) {
-	w := newWorld(t)
+	w := newLab(t)
 	svc := service(vip6, lb.TCP, lb.NAT)
 	var before string
 	for steps := range 4 {
@@ -190,7 +190,7 @@ func TestCrash(t *testing.T) {
 }
 
 // node is what the data plane may change of the balancer.
-func (w world) node(p *Plane) string {
+func (w testLab) node(p *Plane) string {
 	w.t.Helper()
 	var text strings.Builder
 	w.within("lb", func() error {
@@ -219,7 +219,7 @@ func (w world) node(p *Plane) string {
 
 // What another program flushes is reported, and there again after the next update.
 func TestFlushed(t *testing.T) {
-	w := newWorld(t)
+	w := newLab(t)
 	p := w.open()
 	svc := service(vip4, lb.TCP, lb.NAT)
 	w.update(p, svc, 2)
@@ -257,7 +257,7 @@ func TestFlushed(t *testing.T) {
 
 // A backend whose route goes and comes is reported.
 func TestRoutes(t *testing.T) {
-	w := newWorld(t)
+	w := newLab(t)
 	p := w.open()
 	svc := service(vip4, lb.TCP, lb.NAT)
 	blocked := &netlink.Route{Dst: netlink.NewIPNet(svc.Backends[0].Address.AsSlice()), Type: unix.RTN_UNREACHABLE}
@@ -285,7 +285,7 @@ func TestRoutes(t *testing.T) {
 // The IPVS service of the dissertation's figures 4.3 and 4.4, and two services that are
 // scheduled as one.
 func TestFirewallMark(t *testing.T) {
-	w := newWorld(t)
+	w := newLab(t)
 	p := w.open()
 	svc := service(vip4, lb.TCP, lb.NAT)
 	svc.FirewallMark, svc.Scheduler = 1, lb.SchedulerLC
@@ -337,7 +337,7 @@ func TestFirewallMark(t *testing.T) {
 
 // restartMarked checks that the servers of a service that a new process doesn't know yet keep
 // their connections.
-func (w world) restartMarked(p *Plane, web, other *lb.Service) {
+func (w testLab) restartMarked(p *Plane, web, other *lb.Service) {
 	w.t.Helper()
 	w.update(p, changed(other, func(s *lb.Service) { s.Backends = s.Backends[1:] }), 1)
 	one, two := w.must(web.VIP), w.must(web.VIP)
@@ -364,7 +364,7 @@ func swapped(text string) string {
 
 // Connections are listed with their clients and servers.
 func TestFlows(t *testing.T) {
-	w := newWorld(t)
+	w := newLab(t)
 	p := w.open()
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		svc := service(vip, lb.TCP, lb.NAT)

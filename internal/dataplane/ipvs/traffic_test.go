@@ -16,13 +16,13 @@ import (
 // Connections of both protocols and families reach both servers in all modes, and what they
 // send is counted.
 func TestModes(t *testing.T) {
-	w := newWorld(t)
+	w := newLab(t)
 	p := w.open()
 	for _, forward := range Limits().Forwards {
 		for _, vip := range []netip.Addr{vip4, vip6} {
 			for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
 				t.Run(fmt.Sprintf("%s %s %s", forward, protocol, vip), func(t *testing.T) {
-					w := world{w.Lab, t, w.clientPort}
+					w := testLab{w.Lab, t, w.clientPort}
 					svc := service(vip, protocol, forward)
 					w.update(p, svc, 2)
 					defer func() {
@@ -69,7 +69,7 @@ func checkCounts(t *testing.T, p *Plane, svc *lb.Service, connections uint64) er
 
 // NAT translates ports.
 func TestPorts(t *testing.T) {
-	w := newWorld(t)
+	w := newLab(t)
 	p := w.open()
 	svc := service(vip4, lb.TCP, lb.NAT)
 	for i := range svc.Backends {
@@ -84,7 +84,7 @@ func TestHealth(t *testing.T) {
 	for _, forward := range []lb.Forward{lb.NAT, lb.IPIP} {
 		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
 			t.Run(fmt.Sprintf("%s %s", forward, protocol), func(t *testing.T) {
-				w := newWorld(t)
+				w := newLab(t)
 				p := w.open()
 				svc := service(vip4, protocol, forward)
 				w.update(p, svc, 2)
@@ -117,7 +117,7 @@ func TestHealth(t *testing.T) {
 // A backend gets as many connections as its limit and no more; with all at their limits, and
 // without a usable backend, clients are refused or, with drop, not answered.
 func TestThreshold(t *testing.T) {
-	w := newWorld(t)
+	w := newLab(t)
 	p := w.open()
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		svc := service(vip, lb.TCP, lb.NAT)
