@@ -35,7 +35,7 @@ type testAgent struct {
 	stop context.CancelFunc
 }
 
-// startAgent shows an agent with so many services until the test ends. Number 3333
+// startAgent shows an agent with so many services until the test ends. Number 333
 // can't be programmed.
 func startAgent(t testing.TB, services int) *testAgent {
 	a := &testAgent{t: t}
@@ -44,7 +44,7 @@ func startAgent(t testing.TB, services int) *testAgent {
 		DataPlane: observe.DataPlane{Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}}},
 	})
 	a.DP.Fail = func(_ string, of lb.VIP) error {
-		if of == fake.Numbered(3333) {
+		if of == fake.Numbered(333) {
 			return errors.New("no room")
 		}
 		return nil
