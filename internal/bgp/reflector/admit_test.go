@@ -14,6 +14,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/reflector"
+	"fairlead.io/fairlead/test/await"
 )
 
 // With TTL security packets of a client that is too far away are dropped, though its
@@ -37,7 +38,7 @@ func connectNearby(t *testing.T, r *reflector.Reflector, n int) {
 	c := call(t, n)
 	setHops(t, c, 255)
 	c.handshake(restarting)
-	await(t, "session", func() bool { return established(r, clientAddress(n)) })
+	await.True(t, patience, "session", func() bool { return established(r, clientAddress(n)) })
 }
 
 // setHops sets the hop limit of what a client sends.
@@ -102,14 +103,14 @@ func TestAttributes(t *testing.T) {
 		return func() bool { got := passed(); return got.Equal(&want) }
 	}
 	want := bgp.Attributes{LocalPreference: new(uint32(100)), Communities: config.Allowed.Communities}
-	await(t, "limited attributes", equal(want))
+	await.True(t, patience, "limited attributes", equal(want))
 
 	config.Allowed = bgp.Attributes{LocalPreference: new(uint32(200)), MED: new(uint32(10)), LinkBandwidth: 1e6}
 	configure(t, r, config)
-	await(t, "other attributes", equal(config.Allowed))
+	await.True(t, patience, "other attributes", equal(config.Allowed))
 	config.Accept = []bgp.Acceptance{{Prefix: netip.MustParsePrefix("10.1.2.0/24"), Shortest: 32}}
 	configure(t, r, config)
-	await(t, "no route", func() bool { return len(r.Routes()) == 0 })
+	await.True(t, patience, "no route", func() bool { return len(r.Routes()) == 0 })
 }
 
 // The router gets routes with the attributes that are passed on, and none that isn't accepted,
@@ -161,7 +162,7 @@ func TestSilentConnections(t *testing.T) {
 		t.Helper()
 		for _, c := range clients {
 			c.handshake(restarting)
-			await(t, "session", func() bool { return established(r, c.address()) })
+			await.True(t, patience, "session", func() bool { return established(r, c.address()) })
 		}
 	}
 	establish(other, other6, call(t, 11))

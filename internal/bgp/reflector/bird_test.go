@@ -23,7 +23,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/reflector"
-	awaits "fairlead.io/fairlead/test/await"
+	"fairlead.io/fairlead/test/await"
 )
 
 // In the tests' namespace a BIRD is the router, the reflector's clients are
@@ -98,16 +98,10 @@ func reflected(t *testing.T, r *reflector.Reflector) string {
 // patience is how long a condition may take.
 const patience = 20 * time.Second
 
-// await waits until a condition holds.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	awaits.True(t, patience, what, holds)
-}
-
 // awaitReflected waits until the reflector passes on exactly this.
 func awaitReflected(t *testing.T, r *reflector.Reflector, want string) {
 	t.Helper()
-	awaits.Equal(t, patience, "routes that the reflector passes on", want, func() string { return reflected(t, r) })
+	await.Equal(t, patience, "routes that the reflector passes on", want, func() string { return reflected(t, r) })
 }
 
 const birdText = `
@@ -221,5 +215,5 @@ func hops(prefix string) string {
 
 func awaitHops(t *testing.T, prefix, want string) {
 	t.Helper()
-	awaits.Equal(t, patience, "next hops of "+prefix, want, func() string { return hops(prefix) })
+	await.Equal(t, patience, "next hops of "+prefix, want, func() string { return hops(prefix) })
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"fairlead.io/fairlead/test/await"
 )
 
 // client is a balancer as far as a reflector sees one. It is written out byte by
@@ -68,7 +70,7 @@ func callFrom(t *testing.T, address netip.Addr, n int) *client {
 		to = netip.IPv6Loopback()
 	}
 	var conn net.Conn
-	await(t, "connection", func() (ok bool) {
+	await.True(t, patience, "connection", func() (ok bool) {
 		var err error
 		conn, err = dialer.Dial("tcp", netip.AddrPortFrom(to, 179).String())
 		return err == nil

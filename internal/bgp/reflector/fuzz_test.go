@@ -13,6 +13,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/reflector"
+	"fairlead.io/fairlead/test/await"
 )
 
 // FuzzClientSession shows that whatever a client sends, only routes that are configured are
@@ -83,7 +84,7 @@ func FuzzClientSession(f *testing.F) {
 				t.Errorf("reflects %+v", route)
 			}
 		}
-		await(t, "the steady client's session", func() bool { return established(r, clientAddress(1)) })
+		await.True(t, patience, "the steady client's session", func() bool { return established(r, clientAddress(1)) })
 		select {
 		case <-steady.ended:
 			t.Errorf("another client's session ended: % x", steady.said)

@@ -12,6 +12,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/reflector"
+	"fairlead.io/fairlead/test/await"
 )
 
 // watchRoute counts from now on how often the kernel's route to a prefix changes.
@@ -57,7 +58,7 @@ func established(r *reflector.Reflector, address netip.Addr) bool {
 // client's routes before it reports that the session is established.
 func awaitSaved(t *testing.T, path string, clients int) {
 	t.Helper()
-	await(t, "clients are saved", func() bool {
+	await.True(t, patience, "clients are saved", func() bool {
 		text, err := os.ReadFile(path)
 		return err == nil && bytes.Count(text, []byte("routerID")) == clients
 	})

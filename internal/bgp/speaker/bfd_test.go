@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/test/await"
 )
 
 // watchedRouter is a router with bfdd, and a peer that BFD watches.
@@ -26,7 +27,7 @@ func watchedRouter(t *testing.T, lines ...string) (*frr, bgp.Peer) {
 // awaitWatched waits until BFD is up at both ends.
 func awaitWatched(t *testing.T, r *frr, s *Speaker) {
 	t.Helper()
-	await(t, "BFD", func() bool {
+	await.True(t, patience, "BFD", func() bool {
 		return s.Peers()[0].BFD == bgp.BFDUp && strings.Contains(r.vtysh("show bfd peers brief"), " up")
 	})
 }
@@ -53,7 +54,7 @@ func TestAbandonWithBFD(t *testing.T) {
 	awaitWatched(t, r, s)
 	kept := r.watch("10.1.1.1/32")
 	s.Abandon()
-	await(t, "the router's BFD to notice", func() bool {
+	await.True(t, patience, "the router's BFD to notice", func() bool {
 		return strings.Contains(r.vtysh("show bfd peers brief"), " down")
 	})
 	again := open(t, peer)

@@ -12,11 +12,13 @@ import (
 	"testing"
 	"time"
 
-	awaits "fairlead.io/fairlead/test/await"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
+
+// patience is how long a condition may take.
+const patience = 20 * time.Second
 
 // The addresses of the router at the first place and of the balancer, which the tests
 // are.
@@ -174,15 +176,4 @@ func (r *box) must(err error) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-}
-
-func (r *box) await(what string, holds func() bool) {
-	r.t.Helper()
-	await(r.t, what, holds)
-}
-
-// await waits until a condition holds.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	awaits.True(t, 20*time.Second, what, holds)
 }

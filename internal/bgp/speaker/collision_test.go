@@ -18,6 +18,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/session"
+	"fairlead.io/fairlead/test/await"
 )
 
 // activePeer is a router's connection to the speaker's port, written by the test.
@@ -30,7 +31,7 @@ type activePeer struct {
 func connectFrom(t *testing.T, peer netip.Addr) activePeer {
 	t.Helper()
 	var conn net.Conn
-	await(t, "connection", func() bool {
+	await.True(t, patience, "connection", func() bool {
 		var err error
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: peer.AsSlice()}}
 		conn, err = dialer.Dial("tcp4", "127.0.0.1:179")
@@ -139,7 +140,7 @@ func TestCollision(t *testing.T) {
 				first.forget()
 			}
 			connectFrom(t, address).opens(1, gracefulRestart)
-			await(t, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
+			await.True(t, patience, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
 			awaitEstablished(t, s)
 		})
 	}
@@ -155,10 +156,10 @@ func TestConnectionOfRemovedPeer(t *testing.T) {
 	peer.Passive = true
 	s := open(t, peer)
 	set(t, s)
-	await(t, "waiting for the peer", func() bool { return s.Peers()[0].State == bgp.Active })
+	await.True(t, patience, "waiting for the peer", func() bool { return s.Peers()[0].State == bgp.Active })
 	connectFrom(t, address)           // begins a session
 	before := connectFrom(t, address) // waits for its OPEN
-	await(t, "connection accepted", func() bool {
+	await.True(t, patience, "connection accepted", func() bool {
 		k := s.peers[address].Keeper
 		k.mu.Lock()
 		defer k.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/test/await"
 )
 
 // secret is a file with a password.
@@ -114,7 +115,7 @@ func TestStates(t *testing.T) {
 	}
 	for i, s := range speakers {
 		awaitReason(t, s, reasons[i])
-		await(t, "the next try", func() bool { return s.Peers()[0].NextTry.After(time.Now()) })
+		await.True(t, patience, "the next try", func() bool { return s.Peers()[0].NextTry.After(time.Now()) })
 	}
 }
 
@@ -139,7 +140,7 @@ func TestPeerCloses(t *testing.T) {
 	awaitReason(t, s, "received NOTIFICATION: administrative reset")
 	awaitEstablished(t, s)
 	r.stop("bgpd") // by SIGKILL
-	await(t, "the loss", func() bool { return s.Peers()[0].Flaps == 2 })
+	await.True(t, patience, "the loss", func() bool { return s.Peers()[0].Flaps == 2 })
 	awaitReason(t, s, "connection refused")
 }
 

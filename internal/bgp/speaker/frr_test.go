@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"fairlead.io/fairlead/test/await"
 )
 
 // frr is a router: FRR's zebra and bgpd in a box.
@@ -75,7 +77,7 @@ func startFRRIn(in *box, bgpd string) *frr {
 	}
 	r.directory()
 	r.start("zebra", "hostname router\n")
-	r.await("zebra's socket", func() bool { _, err := os.Stat(filepath.Join(r.dir, "zserv.api")); return err == nil })
+	await.True(r.t, patience, "zebra's socket", func() bool { _, err := os.Stat(filepath.Join(r.dir, "zserv.api")); return err == nil })
 	r.start("bgpd", bgpd)
 	return r
 }
@@ -105,7 +107,7 @@ func (r *frr) start(daemon, config string) {
 			r.t.Logf("%s:\n%s", daemon, text)
 		}
 	})
-	r.await(daemon, func() bool { _, err := os.Stat(filepath.Join(r.dir, daemon+".vty")); return err == nil })
+	await.True(r.t, patience, daemon, func() bool { _, err := os.Stat(filepath.Join(r.dir, daemon+".vty")); return err == nil })
 }
 
 // vtysh runs commands.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/test/await"
 )
 
 // weights are the next hops of a prefix in the router's kernel, and how much each
@@ -55,7 +56,7 @@ func (r *box) hops(prefix string) []string {
 // else.
 func (r *box) awaitHops(prefix string, hops ...string) {
 	r.t.Helper()
-	r.await(fmt.Sprintf("%s by %v", prefix, hops), func() bool { return slices.Equal(r.hops(prefix), hops) })
+	await.True(r.t, patience, fmt.Sprintf("%s by %v", prefix, hops), func() bool { return slices.Equal(r.hops(prefix), hops) })
 }
 
 // awaitRoutes waits until the router's kernel sends addresses to the balancer at the first place.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/test/await"
 )
 
 // routers start the routers that a test is for.
@@ -86,10 +87,10 @@ func TestIPv4RoutesOverIPv6(t *testing.T) {
 				}
 				return
 			}
-			await(t, "next hop of 10.1.1.1", func() bool {
+			await.True(t, patience, "next hop of 10.1.1.1", func() bool {
 				return strings.Contains(r.vtysh("show bgp ipv4 unicast 10.1.1.1/32"), test.hop)
 			})
-			await(t, "in the kernel", func() bool { return len(r.hops("10.1.1.1/32")) == 1 })
+			await.True(t, patience, "in the kernel", func() bool { return len(r.hops("10.1.1.1/32")) == 1 })
 		})
 	}
 }

@@ -6,12 +6,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"fairlead.io/fairlead/test/await"
 )
 
 func TestAbandon(t *testing.T) {
 	r := startPassiveFRR(t)
 	checkAbandon(t, r.box, func() {
-		await(t, "the router to notice", func() bool {
+		await.True(t, patience, "the router to notice", func() bool {
 			return !strings.Contains(r.vtysh("show bgp neighbor 10.0.2.11"), "state = Established")
 		})
 	})
@@ -59,7 +61,7 @@ func lostConnection(t *testing.T, r *box, breaks func(*box)) {
 	awaitEstablished(t, s)
 	kept := r.watch("10.1.1.1/32", "fd00:10:1:1::1/128")
 	breaks(r)
-	await(t, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
+	await.True(t, patience, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
 	set(t, s, "10.1.1.2", "10.1.1.1", "fd00:10:1:1::1")
 	awaitEstablished(t, s)
 	r.awaitHops("10.1.1.2/32", "10.0.2.11") // behind what the router had to clear
@@ -81,7 +83,7 @@ func TestPassivePeerReconnects(t *testing.T) {
 		cut(t)
 		find()
 	})
-	await(t, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
+	await.True(t, patience, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
 	set(t, s, "10.1.1.2", "10.1.1.1", "fd00:10:1:1::1")
 	r.awaitHops("10.1.1.2/32", "10.0.2.11")
 	kept()
