@@ -210,17 +210,20 @@ func (l *lab) countUpload(t *testing.T, client, vip string, size uint64) uint64 
 	return l.Traffic(t, service).Packets - traffic.Packets
 }
 
-// sendDatagram sends one datagram of that size.
-func (l *lab) sendDatagram(t *testing.T, client, vip string, size int) {
+// checkLearnedMTU checks that a client learns from a datagram what fits into an overlay, which
+// is less than into its link. TCP has it from the MSS of the servers.
+func (l *lab) checkLearnedMTU(t *testing.T, client, vip string, mtu int) {
 	t.Helper()
 	conn, err := l.Dial(t.Context(), client, "udp", net.JoinHostPort(vip, "7"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := conn.Write(make([]byte, size)); err != nil {
+	if _, err := conn.Write(make([]byte, 1450)); err != nil {
 		t.Fatalf("%s: datagram to %s: %v", client, vip, err)
 	}
+	harness.Until(t, "the client knows what fits", func() bool { return l.pathMTU(t, client, vip) == mtu })
+	l.checkUpload(t, client, vip)
 }
 
 // pathMTU returns the path MTU that a host has learnt for an address, or 0.

@@ -15,12 +15,7 @@ import (
 func TestForward(t *testing.T) {
 	t.Parallel()
 	for _, forward := range []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve} {
-		t.Run(forward.String(), func(t *testing.T) {
-			t.Parallel()
-			l := bringUp(t, forward.String(), harness.ECMP(t, forward))
-			l.checkMode(t, "native")
-			harness.EachFamily(t, func(t *testing.T, vip string) { l.checkFamily(t, "forward_"+forward.String(), vip) })
-		})
+		t.Run(forward.String(), func(t *testing.T) { checkForward(t, "native", "forward_"+forward.String(), harness.ECMP(t, forward)) })
 	}
 }
 
@@ -28,23 +23,26 @@ func TestForward(t *testing.T) {
 // driver has no XDP.
 func TestForwardGeneric(t *testing.T) {
 	t.Parallel()
-	topologies := map[lb.Forward]netlab.Topology{lb.DSR: workers(t, lb.DSR, 3, false)}
-	for _, forward := range []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve, lb.NAT} {
-		topologies[forward] = harness.ECMP(t, forward)
-	}
-	for forward, topology := range topologies {
+	for _, forward := range []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve, lb.NAT, lb.DSR} {
 		t.Run(forward.String(), func(t *testing.T) {
-			t.Parallel()
-			topology.SetXDPMode("generic")
-			l := bringUp(t, forward.String()+"generic", topology)
-			l.checkMode(t, "generic")
-			forwarded := "forward_" + forward.String()
 			if forward == lb.DSR {
-				forwarded = dsrForwarded
+				checkForward(t, "generic", dsrForwarded, workers(t, lb.DSR, 3, false))
+			} else {
+				checkForward(t, "generic", "forward_"+forward.String(), harness.ECMP(t, forward))
 			}
-			harness.EachFamily(t, func(t *testing.T, vip string) { l.checkFamily(t, forwarded, vip) })
 		})
 	}
+}
+
+// checkForward sends requests in a lab whose programs are attached in that mode.
+func checkForward(t *testing.T, mode, forwarded string, topology netlab.Topology) {
+	t.Parallel()
+	if mode == "generic" {
+		topology.SetXDPMode(mode)
+	}
+	l := bringUp(t, mode+"-"+topology.Services[0].Forward.String(), topology)
+	l.checkMode(t, mode)
+	harness.EachFamily(t, func(t *testing.T, vip string) { l.checkFamily(t, forwarded, vip) })
 }
 
 // checkMode checks where the program is attached.

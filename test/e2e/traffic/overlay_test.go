@@ -33,7 +33,7 @@ func TestNATIntoOverlay(t *testing.T) {
 	harness.EachFamily(t, func(t *testing.T, vip string) {
 		l.checkFamily(t, forwarded, vip)
 		t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
-		t.Run("mtu", func(t *testing.T) { l.checkOverlayMTU(t, vip) })
+		t.Run("mtu", func(t *testing.T) { l.checkLearnedMTU(t, "client", vip, 1450) })
 		t.Run("long datagrams", func(t *testing.T) { l.checkLongDatagrams(t, vip) })
 	})
 	t.Run("held", func(t *testing.T) { l.checkHeld(t, forwarded) })
@@ -47,14 +47,6 @@ func TestNATIntoOverlayThroughChanges(t *testing.T) {
 	t.Run("killed", func(t *testing.T) { l.checkAllKilled(t, "forward_nat_handover") })
 	t.Run("drained", l.checkDrained)
 	t.Run("removed", l.checkHandoverRemoved)
-}
-
-// checkOverlayMTU checks that clients learn the MTU of the overlay, which is smaller than
-// that of their link. TCP has it from the MSS of the pods.
-func (l *lab) checkOverlayMTU(t *testing.T, vip string) {
-	l.sendDatagram(t, "client", vip, 1450)
-	harness.Until(t, "the client knows what fits", func() bool { return l.pathMTU(t, "client", vip) == 1450 })
-	l.checkUpload(t, "client", vip)
 }
 
 // checkPodsAskThemselves has pods ask the VIPs: other pods answer, and the one
