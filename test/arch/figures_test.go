@@ -3,6 +3,7 @@
 package arch
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -110,7 +111,7 @@ func (r report) ratios() string {
 // each number of flows, but for that with which two processors are compared with one.
 func (r report) costs() string {
 	var programs, flows []string
-	cells := map[[2]string]float64{}
+	cells := map[[2]string]string{}
 	compared := map[string]bool{}
 	for _, result := range r.Results {
 		if result.Labels["processors"] != "" {
@@ -127,22 +128,10 @@ func (r report) costs() string {
 			program += ", every flow tracked"
 		}
 		programs, flows = appendNew(programs, program), appendNew(flows, l["flows"])
-		cells[[2]string{program, l["flows"]}] = result.Median
+		cells[[2]string{program, l["flows"]}] = fmt.Sprintf("%.0f", result.Median)
 	}
 	slices.SortFunc(flows, func(a, b string) int { return len(a) - len(b) })
-	rows := "| VIPs × backends, program; flows: | " + strings.Join(flows, " | ") + " |\n|" + strings.Repeat(" --- |", len(flows)+1) + "\n"
-	for _, program := range programs {
-		rows += "| " + program + " |"
-		for _, n := range flows {
-			if cost, there := cells[[2]string{program, n}]; there {
-				rows += fmt.Sprintf(" %.0f |", cost)
-			} else {
-				rows += " – |"
-			}
-		}
-		rows += "\n"
-	}
-	return rows
+	return table("VIPs × backends, program; flows:", programs, flows, cells)
 }
 
 // throughput has a row for each kind of traffic of bench forward, and a column for each
@@ -150,41 +139,38 @@ func (r report) costs() string {
 func (r report) throughput() string {
 	devices := []string{"none", "reflector", "l2dsr", "ipip", "gue", "vxlan", "geneve", "nat", "pods", "filtered", "nftables", "iptables"}
 	var kinds []string
-	cells := map[[2]string]float64{}
+	cells := map[[2]string]string{}
 	for _, result := range r.Results {
 		l := result.Labels
 		kind := fmt.Sprintf("%s, %s, %s", l["traffic"], l["state"], l["frame"])
+		value := fmt.Sprintf("%.2f", result.Median/1e6)
 		switch {
 		case result.Name == "throughput":
-			result.Median /= 1e6
 		case result.Name == "device_cost" && l["traffic"] == "udp" && l["frame"] == "64":
-			kind = "device cost, ns (" + kind + ")"
+			kind, value = "device cost, ns ("+kind+")", fmt.Sprintf("%.0f", result.Median)
 		default:
 			continue
 		}
 		kinds = appendNew(kinds, kind)
-		cells[[2]string{kind, l["device"]}] = result.Median
+		cells[[2]string{kind, l["device"]}] = value
 	}
 	slices.SortStableFunc(kinds, func(a, b string) int {
 		return strings.Count(a, "device") - strings.Count(b, "device")
 	})
-	rows := "| traffic, state, frame | " + strings.Join(devices, " | ") + " |\n|" + strings.Repeat(" --- |", len(devices)+1) + "\n"
-	for _, kind := range kinds {
-		rows += "| " + kind + " |"
-		for _, device := range devices {
-			value, there := cells[[2]string{kind, device}]
-			switch {
-			case !there:
-				rows += " – |"
-			case strings.HasPrefix(kind, "device"):
-				rows += fmt.Sprintf(" %.0f |", value)
-			default:
-				rows += fmt.Sprintf(" %.2f |", value)
-			}
+	return table("traffic, state, frame", kinds, devices, cells)
+}
+
+// table has the cells by row and column; a missing one is a dash.
+func table(title string, rows, columns []string, cells map[[2]string]string) string {
+	text := "| " + title + " | " + strings.Join(columns, " | ") + " |\n|" + strings.Repeat(" --- |", len(columns)+1) + "\n"
+	for _, row := range rows {
+		text += "| " + row + " |"
+		for _, column := range columns {
+			text += " " + cmp.Or(cells[[2]string{row, column}], "–") + " |"
 		}
-		rows += "\n"
+		text += "\n"
 	}
-	return rows
+	return text
 }
 
 func appendNew(all []string, s string) []string {
