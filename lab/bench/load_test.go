@@ -4,6 +4,7 @@ package bench
 
 import (
 	"context"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -111,10 +112,13 @@ func awaitEcho(t *testing.T, address netip.AddrPort) {
 	}
 }
 
-// freeAddress is an unused address on the loopback.
+// freeAddress is an unused port of a random address of 127.0.0.0/8: the kernel picks that address
+// for no connection, so the port stays free until it is used.
 func freeAddress(t *testing.T) netip.AddrPort {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	random := rand.Uint32()
+	host := netip.AddrFrom4([4]byte{127, byte(random>>16) | 1, byte(random >> 8), byte(random) | 2})
+	listener, err := net.Listen("tcp", netip.AddrPortFrom(host, 0).String())
 	if err != nil {
 		t.Fatal(err)
 	}
