@@ -4,7 +4,6 @@ package operate_test
 
 import (
 	"errors"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,7 +27,6 @@ func TestDrain(t *testing.T) {
 	l.AwaitInUse(t, 4)
 	t.Run("backend", l.checkDrainedBackend)
 	t.Run("service", l.checkDrainedService)
-	t.Run("node", l.checkDrainedNode)
 	t.Run("restart", l.checkRememberedDrain)
 	t.Run("terminated", l.checkTerminated)
 }
@@ -60,28 +58,16 @@ func (l *lab) checkDrainedBackend(t *testing.T) {
 			t.Errorf("%s: new connections are answered by %v", url, answers)
 		}
 	}
-	stay := func() {
-		t.Helper()
-		for _, b := range visitors {
-			if err := b.Query(); err != nil {
-				t.Errorf("a connection that was there: %v", err)
-			}
+	for _, b := range visitors {
+		if err := b.Query(); err != nil {
+			t.Errorf("a connection that was there: %v", err)
 		}
 	}
-	stay()
 	harness.Until(t, "the open connections are left", func() bool { return l.flowsLeft(t) == len(visitors) })
 	h := l.State().Host("lb1")
 	if b := harness.Backends(t, h, "web")[harness.Moved4]; !b.Drained || b.InUse || b.Reason != "drained" || b.Weight != 1 {
 		t.Errorf("the drained backend is %+v", b)
 	}
-
-	var late *exec.ExitError
-	busy := exec.CommandContext(t.Context(), "fairlead", "drain", "backend", "web", harness.Moved4, "--wait", "--timeout", "1s",
-		"--settle", "0s", "--socket", l.busiest(t).Socket)
-	if out, err := busy.CombinedOutput(); !errors.As(err, &late) || !strings.Contains(string(out), "flows are left after 1s") {
-		t.Errorf("drain with a timeout: %v: %s", err, out)
-	}
-	stay()
 	for _, b := range visitors {
 		_ = b.Close()
 	}
@@ -97,24 +83,6 @@ func (l *lab) checkDrainedBackend(t *testing.T) {
 	if answers := l.Gets(t, "client", harness.Origin(harness.VIP4), 100); answers[harness.Moved] == 0 {
 		t.Errorf("the server that is back gets nothing: %v", answers)
 	}
-	status, _, said := harness.Fairlead(t, "drain", "backend", "web", "10.9.9.9", "--socket", h.Socket)
-	if want := "fairlead: backend web 10.9.9.9: not in the configuration\n"; status != 1 || said != want {
-		t.Errorf("an unknown backend: status %d and %q, want 1 and %q", status, said, want)
-	}
-}
-
-// busiest is a balancer with flows that are left.
-func (l *lab) busiest(t *testing.T) *netlab.HostState {
-	t.Helper()
-	for _, h := range l.Hosts(netlab.Balancer) {
-		for _, d := range harness.Query[[]observe.Drain](t, h.Name, control.Dial(h.Socket).Drains) {
-			if d.Flows > 0 && d.Service == "web" {
-				return &h
-			}
-		}
-	}
-	t.Fatal("no balancer has flows left")
-	return nil
 }
 
 // A drained service refuses new clients and keeps those it has.
@@ -136,20 +104,6 @@ func (l *lab) checkDrainedService(t *testing.T) {
 	}
 	l.Drain(t, "undrain", "service", "web")
 	l.Gets(t, "client", harness.Origin(harness.VIP4), 20)
-}
-
-// A drained node says so, and balances what comes.
-func (l *lab) checkDrainedNode(t *testing.T) {
-	h := l.State().Host("lb1")
-	harness.Show(t, "drain", "node", "--socket", h.Socket)
-	if s := harness.Status(t, h); !s.Draining {
-		t.Error("the status of a drained node doesn't say so")
-	}
-	l.Gets(t, "client", harness.Origin(harness.VIP4), 20)
-	harness.Show(t, "undrain", "node", "--socket", h.Socket)
-	if harness.Status(t, h).Draining {
-		t.Error("the node is drained though it was undrained")
-	}
 }
 
 // What is drained stays drained when the agent is killed, and the next one has

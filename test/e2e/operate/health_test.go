@@ -24,7 +24,6 @@ func TestHealth(t *testing.T) {
 	l.AwaitInUse(t, 4)
 	t.Run("killed", l.checkKilledServer)
 	t.Run("all", l.checkAllServersKilled)
-	t.Run("panic", l.checkPanic)
 	t.Run("ending", l.checkEndingServer)
 }
 
@@ -85,28 +84,6 @@ func (l *lab) checkAllServersKilled(t *testing.T) {
 		}
 	}
 	for _, name := range slices.Delete(slices.Clone(names), 2, 3) {
-		l.StartServer(t, name)
-	}
-	l.AwaitInUse(t, 4)
-}
-
-// Where too few live, health is ignored, and not where enough do.
-func (l *lab) checkPanic(t *testing.T) {
-	anxious := harness.Check
-	anxious.PanicThreshold = 50
-	l.Configure(t, l.Checked(anxious))
-	names := l.ServerNames()
-	for _, name := range names[:2] {
-		l.KillServer(t, name)
-	}
-	l.AwaitInUse(t, 2)
-	l.KillServer(t, names[2])
-	h := l.State().Host("lb1")
-	harness.Until(t, "lb1 is in panic", func() bool {
-		s := harness.Services(t, h)["web"]
-		return s.Panic && s.BackendsInUse == 4 && s.BackendsHealthy == 1
-	})
-	for _, name := range names[:3] {
 		l.StartServer(t, name)
 	}
 	l.AwaitInUse(t, 4)

@@ -3,13 +3,9 @@
 package operate_test
 
 import (
-	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -20,16 +16,10 @@ import (
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
-// The configuration file changes under load; agents notice by themselves.
+// The configuration file changes under load; agents notice by themselves. One service gets a
+// server more and another weight: it is balanced so, and of the other services nothing changes.
 func TestConfigurationChanges(t *testing.T) {
 	l := bringUp(t, "reload", harness.ECMP(t, lb.L2DSR))
-	t.Run("changed", l.checkChanged)
-	t.Run("refused", l.checkRefused)
-}
-
-// One service gets a server more and another weight: it is balanced so, and of
-// the other services nothing changes.
-func (l *lab) checkChanged(t *testing.T) {
 	const newcomer = "10.0.2.104"
 	wanted := l.Topology.Services // changed in place: it is what runs from now on
 	web := slices.IndexFunc(wanted, func(s lb.Service) bool { return s.Name == "web" })
@@ -76,57 +66,4 @@ func (l *lab) untouched(t *testing.T) map[string]map[string]observe.Service {
 		}
 	}
 	return all
-}
-
-// A file with a mistake is refused whole and by its place; what was loaded runs
-// on, and the next good file is taken.
-func (l *lab) checkRefused(t *testing.T) {
-	h := l.State().Host("lb1")
-	good := l.Config(h.Name, l.Topology.Services)
-	bad := strings.Replace(good, "weight", "wieght", 1)
-	before := revisions(harness.Services(t, h))
-
-	l.Write(t, h, bad)
-	harness.Until(t, "the mistake is seen", func() bool { return harness.Status(t, h).Config.Error != "" })
-	where := fmt.Sprintf("%s:%s: ", netlab.AgentFile, place(bad, "wieght"))
-	if refusal := harness.Status(t, h).Config.Error; !strings.Contains(refusal, where) || !strings.Contains(refusal, "wieght") {
-		t.Errorf("refused with %q, want the unknown field at %s", refusal, where)
-	}
-	if said := harness.Show(t, "status", "--socket", h.Socket); !strings.Contains(said, "the loaded one stays in force") || !strings.Contains(said, where) {
-		t.Errorf("the status hides the refusal:\n%s", said)
-	}
-	if code, _, said := harness.Fairlead(t, "reload", "--socket", h.Socket); code != 1 || !strings.Contains(said, where) {
-		t.Errorf("reload of a bad file: status %d and %q, want 1 and the place", code, said)
-	}
-	l.Load(t, "client", time.Second, harness.Origin(harness.VIP6)).WaitFlawless(t)
-	if s := harness.Status(t, h); s.Config.Digest != harness.Digest(good) {
-		t.Error("the digest is not that of what runs")
-	}
-	if after := revisions(harness.Services(t, h)); !maps.Equal(before, after) {
-		t.Errorf("a bad file changed services: revisions were %v, are %v", before, after)
-	}
-
-	l.Write(t, h, good+"# mended\n")
-	harness.Until(t, "the mended file is in force", func() bool {
-		s := harness.Status(t, h)
-		return s.Config.Error == "" && s.Config.Digest == harness.Digest(good+"# mended\n")
-	})
-	if after := revisions(harness.Services(t, h)); !maps.Equal(before, after) {
-		t.Errorf("a comment changed services: revisions were %v, are %v", before, after)
-	}
-}
-
-// revisions returns what is programmed of each service.
-func revisions(services map[string]observe.Service) map[string]uint64 {
-	programmed := map[string]uint64{}
-	for name, s := range services {
-		programmed[name] = s.ProgrammedRevision
-	}
-	return programmed
-}
-
-// place returns line and column of a word in a text, both from 1.
-func place(text, word string) string {
-	before, _, _ := strings.Cut(text, word)
-	return fmt.Sprintf("%d:%d", strings.Count(before, "\n")+1, len(before)-strings.LastIndex(before, "\n"))
 }

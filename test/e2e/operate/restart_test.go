@@ -16,7 +16,6 @@ import (
 
 	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/lb"
-	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
@@ -110,8 +109,7 @@ func (l *lab) checkRemoved(t *testing.T) {
 }
 
 // An agent that is restarted, or killed and started, doesn't send clients to servers that
-// its predecessor found dead. One that hardly gets to run finds dead servers, and takes
-// no living ones out.
+// its predecessor found dead.
 func TestDeadServersAndRestarts(t *testing.T) {
 	topology, err := netlab.ECMP(netlab.ECMPOptions{Forward: lb.L2DSR, Balancers: 1, Servers: 10})
 	if err != nil {
@@ -127,7 +125,6 @@ func TestDeadServersAndRestarts(t *testing.T) {
 	for _, signal := range []unix.Signal{unix.SIGINT, unix.SIGKILL} {
 		t.Run(unix.SignalName(signal), func(t *testing.T) { l.checkRestart(t, h, signal) })
 	}
-	t.Run("stopped", func(t *testing.T) { l.checkStopped(t, h) })
 }
 
 // checkRestart restarts an agent under load: each request has a connection of its own, and
@@ -157,43 +154,4 @@ func (l *lab) checkRestart(t *testing.T, h *netlab.HostState, signal unix.Signal
 	more("afterwards")
 	l.AwaitInUse(t, 8)
 	w.End(t)
-}
-
-// checkStopped kills a server while its balancer's agent is stopped nearly all the time.
-func (l *lab) checkStopped(t *testing.T, h *netlab.HostState) {
-	quick := harness.Check
-	quick.Interval, quick.Timeout = 200*time.Millisecond, 200*time.Millisecond
-	l.Configure(t, l.Checked(quick))
-	var before map[string]observe.Backend
-	harness.Until(t, "8 servers are healthy, and 2 aren't", func() bool {
-		before = harness.Backends(t, h, "web")
-		found := map[observe.HealthState]int{}
-		for _, b := range before {
-			found[b.Health.State]++
-		}
-		return found[observe.HealthHealthy] == 8 && found[observe.HealthUnhealthy] == 2
-	})
-	pidfd := l.Agent(t, h)
-	defer unix.Close(pidfd)
-	turn := func(signal unix.Signal, pause time.Duration) {
-		if err := unix.PidfdSendSignal(pidfd, signal, nil, 0); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(pause)
-	}
-	l.KillServer(t, harness.Moved)
-	unhealthy := `msg="backend unhealthy" service=web backend=` + harness.Moved4 + ":"
-	for i := 0; i < 30 || i < 300 && !strings.Contains(l.Run(t, h.Name, "cat", "agent.log"), unhealthy); i++ {
-		turn(unix.SIGSTOP, quick.Timeout+quick.Timeout/4)
-		turn(unix.SIGCONT, quick.Timeout/100)
-	}
-	ended := time.Now()
-	for address, b := range harness.Backends(t, h, "web") {
-		switch was := before[address].Health; {
-		case address == harness.Moved4 && (b.Health.State != observe.HealthUnhealthy || b.Health.Since.After(ended)):
-			t.Errorf("the killed server %s: %+v", address, b.Health)
-		case address != harness.Moved4 && (b.Health.State != was.State || !b.Health.Since.Equal(was.Since)):
-			t.Errorf("the server %s: %+v, before %+v", address, b.Health, was)
-		}
-	}
 }

@@ -3,10 +3,8 @@
 package operate_test
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"fairlead.io/fairlead/internal/lb"
@@ -31,7 +29,6 @@ func TestTrace(t *testing.T) {
 		}
 	}
 	t.Run("change", l.checkTraceOfChange)
-	t.Run("text", l.checkTraceText)
 }
 
 // trace asks the balancer about a packet of the connection.
@@ -90,23 +87,5 @@ func (l *lab) checkTraceOfChange(t *testing.T) {
 		return f.Client == client && f.Backend == before.Backend.ID && f.Service == "web"
 	}) {
 		t.Errorf("%s isn't among the flows %+v", client, flows)
-	}
-}
-
-// People read of it in words.
-func (l *lab) checkTraceText(t *testing.T) {
-	socket := l.State().Host("lb1").Socket
-	said := harness.Show(t, "trace", "--socket", socket, "--from", "192.0.2.7:41000", "--to", harness.VIP4+":81")
-	if want := fmt.Sprintf("passed to the kernel: no service at %s tcp port 81", harness.VIP4); !strings.Contains(said, want) {
-		t.Errorf("trace says\n%s, want %q", said, want)
-	}
-	said = harness.Show(t, "trace", "--socket", socket, "--from", "192.0.2.7:41000", "--to", harness.VIP4+":80", "--interface", "eth0")
-	for _, want := range []string{"service        web (tcp 10.1.1.1:80)\n", "ring           entry ", "next hop       eth0 02:", "counter        forward_l2dsr\n"} {
-		if !strings.Contains(said, want) {
-			t.Errorf("trace says\n%s, want %q", said, want)
-		}
-	}
-	if top := harness.Show(t, "top", "--socket", socket, "--count", "1"); !strings.Contains(top, "web      tcp 10.1.1.1:80") {
-		t.Errorf("top says\n%s", top)
 	}
 }
