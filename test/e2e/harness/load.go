@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,6 +103,37 @@ func (l *Lab) Gets(t *testing.T, client, url string, requests int) map[string]in
 		answers[name]++
 	}
 	return answers
+}
+
+// Repeat has each step done again and again, with a pause, until end is called or the step
+// fails, which fails the test. It returns how often steps were done.
+func Repeat(t *testing.T, pause time.Duration, steps ...func() error) (end func() int) {
+	t.Helper()
+	done, count := make(chan struct{}), atomic.Int64{}
+	var group sync.WaitGroup
+	for _, step := range steps {
+		group.Go(func() {
+			for ticker := time.NewTicker(pause); ; {
+				if err := step(); err != nil {
+					t.Errorf("after %d: %v", count.Load(), err)
+					return
+				}
+				count.Add(1)
+				select {
+				case <-done:
+					return
+				case <-ticker.C:
+				}
+			}
+		})
+	}
+	end = sync.OnceValue(func() int {
+		close(done)
+		group.Wait()
+		return int(count.Load())
+	})
+	t.Cleanup(func() { end() })
+	return end
 }
 
 // AnswerTimeout is how long a request may take: a client's kernel repeats the first

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/netlab"
@@ -26,9 +25,6 @@ func TestAnnounce(t *testing.T) {
 	t.Run("programmed", l.checkProgrammedFirst)
 	t.Run("unreachable", l.checkUnreachable)
 	t.Run("minHealthy", l.checkMinHealthy)
-	t.Run("flapping", l.checkFlapping)
-	t.Run("policies", l.checkPolicies)
-	t.Run("leaving", l.checkLeaving)
 }
 
 // second are the lab's services with another one of that name.
@@ -126,100 +122,4 @@ func (l *lab) checkMinHealthy(t *testing.T) {
 		l.StartServer(t, name)
 	}
 	l.awaitRouteOf(t, vipSecond, "lb1", "lb2", "lb3")
-}
-
-// A service that comes and goes is held back; an operator has it back at once.
-func (l *lab) checkFlapping(t *testing.T) {
-	h := l.State().Host("lb1")
-	quick := harness.Check
-	quick.Interval, quick.Timeout, quick.Rise, quick.Fall = 50*time.Millisecond, 50*time.Millisecond, 1, 1
-	l.Write(t, h, l.Config(h.Name, l.second(func(s *lb.Service) {
-		s.Health, s.MinHealthy = &quick, len(s.Backends)
-	})))
-	server := l.ServerNames()[0]
-	flapped := harness.Within(harness.Timeout, func() bool {
-		l.KillServer(t, server)
-		harness.Until(t, "the service is lost", func() bool { return !l.announcement(t, h.Name, vipSecond).Announced })
-		l.StartServer(t, server)
-		harness.Until(t, "the service is back", func() bool { return harness.Services(t, h)["second"].BackendsInUse == 4 })
-		return strings.HasPrefix(l.announcement(t, h.Name, vipSecond).Reason, "damped for ")
-	})
-	if !flapped {
-		t.Errorf("never damped: %+v", l.announcement(t, h.Name, vipSecond))
-	}
-	l.awaitRouteOf(t, vipSecond, "lb2", "lb3")
-	l.Show(t, h.Name, "drain", "service", "second")
-	l.Show(t, h.Name, "undrain", "service", "second")
-	l.awaitRouteOf(t, vipSecond, "lb1", "lb2", "lb3")
-	l.Configure(t, l.Topology.Services)
-}
-
-// Policies change at a reload, and the router has what they say.
-func (l *lab) checkPolicies(t *testing.T) {
-	h, med := l.State().Host("lb1"), uint32(7)
-	config := *l.Topology.Host(h.Name).Agent.BGP
-	config.Policies = []bgp.Policy{{
-		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}, Aggregate: true,
-		Attributes: bgp.Attributes{
-			Communities: []bgp.Community{65021<<16 | 100}, LargeCommunities: []bgp.LargeCommunity{{65021, 1, 2}}, MED: &med, Prepend: 2,
-		},
-	}}
-	l.reconfigureBGP(t, h, &config)
-	l.awaitRouteOf(t, vipSecond, "lb2", "lb3")
-	var heard struct {
-		Paths []struct {
-			Path      struct{ String string } `json:"aspath"`
-			MED       uint32                  `json:"metric"`
-			Community struct{ String string }
-			Large     struct{ String string } `json:"largeCommunity"`
-		}
-	}
-	l.FRR(t, "show bgp ipv4 unicast 10.1.2.0/24", &heard)
-	if len(heard.Paths) != 1 {
-		t.Fatalf("the router has %+v", heard)
-	}
-	if p := heard.Paths[0]; p.Path.String != "65021 65021 65021" || p.MED != med || p.Community.String != "65021:100" || p.Large.String != "65021:1:2" {
-		t.Errorf("the router has %+v", p)
-	}
-	if line := lineOf(l.Show(t, h.Name, "routes"), "10.1.2.0/24"); !strings.Contains(line, "65021:100, 65021:1:2, med 7, prepend 2") {
-		t.Errorf("fairlead routes says %q", line)
-	}
-	l.awaitVia(t, "lb1", "lb2", "lb3") // who is under no policy
-	l.Write(t, h, l.Config(h.Name, l.Topology.Services))
-	l.awaitRouteOf(t, vipSecond, "lb1", "lb2", "lb3")
-}
-
-// Before a planned leave routers are asked to choose others, and do, while they
-// still have the route.
-func (l *lab) checkLeaving(t *testing.T) {
-	h := l.State().Host("lb1")
-	config := *l.Topology.Host(h.Name).Agent.BGP
-	config.ShutdownDelay = time.Minute
-	l.reconfigureBGP(t, h, &config)
-	l.Show(t, h.Name, "drain", "node")
-	l.awaitRouteOf(t, vipSecond, "lb2", "lb3")
-	if a := l.announcement(t, h.Name, vipSecond); !a.Announced || !a.GracefulShutdown || a.Reason != "node drained" {
-		t.Errorf("announcement %+v", a)
-	}
-	var heard struct {
-		Paths []struct {
-			Peer       struct{ PeerID string }
-			Preference *uint32 `json:"locPrf"`
-			Community  struct{ String string }
-		}
-	}
-	l.FRR(t, "show bgp ipv4 unicast "+vipSecond+"/32", &heard)
-	leaving := 0
-	for _, p := range heard.Paths {
-		asked := p.Community.String == "graceful-shutdown" && p.Preference != nil && *p.Preference == 0
-		if asked && p.Peer.PeerID == l.Address(h.Name).String() {
-			leaving++
-		}
-	}
-	if len(heard.Paths) != 3 || leaving != 1 {
-		t.Errorf("the router has %+v", heard)
-	}
-	l.Show(t, h.Name, "undrain", "node")
-	l.awaitRouteOf(t, vipSecond, "lb1", "lb2", "lb3")
-	l.Write(t, h, l.Config(h.Name, l.Topology.Services))
 }

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/netlab"
@@ -79,11 +77,11 @@ func TestRouteHook(t *testing.T) {
 	l.awaitHookRoutes(t, "lb1")
 	harness.Until(t, "lb1 has no pending routes", func() bool { return l.Routes(t, "lb1").Hook.Pending == 0 })
 	l.power(t, "lb2", true)
-	l.checkLoaded(t, func() {
-		if err := l.Stop(t.Context(), lb2.Name, "agent"); err != nil {
-			t.Error(err)
-		}
-	})
+	loaded := harness.Repeat(t, time.Millisecond, l.get(t, harness.VIP4), l.get(t, harness.VIP6))
+	if err := l.Stop(t.Context(), lb2.Name, "agent"); err != nil {
+		t.Error(err)
+	}
+	loaded()
 	l.awaitHookRoutes(t, "lb1")
 
 	if err := l.Stop(t.Context(), lb1.Name, "agent"); err != nil {
@@ -109,14 +107,19 @@ func (l *lab) awaitHookRoutes(t *testing.T, via ...string) {
 	}
 }
 
+// get returns a function that sends a request from the client.
+func (l *lab) get(t *testing.T, vip string) func() error {
+	return func() error {
+		_, err := l.Get(t.Context(), "client", harness.Origin(vip))
+		return err
+	}
+}
+
 // checkHookServes checks that both servers answer at both VIPs.
 func (l *lab) checkHookServes(t *testing.T) {
 	t.Helper()
 	for _, vip := range []string{harness.VIP4, harness.VIP6} {
-		harness.Until(t, vip+" is served", func() bool {
-			_, err := l.Get(t.Context(), "client", harness.Origin(vip))
-			return err == nil
-		})
+		harness.Until(t, vip+" is served", func() bool { return l.get(t, vip)() == nil })
 		if answers := l.Gets(t, "client", harness.Origin(vip), 40); len(answers) != 2 {
 			t.Errorf("%s: answers by %v, want both servers", vip, answers)
 		}
@@ -132,32 +135,6 @@ func (l *lab) power(t *testing.T, host string, on bool) {
 	}
 	l.Run(t, "router", "nft", "table inet power { chain forward { type filter hook forward priority filter; iifname "+
 		host+" drop; oifname "+host+" drop; }; }")
-}
-
-// checkLoaded checks that no request fails while something changes.
-func (l *lab) checkLoaded(t *testing.T, change func()) {
-	t.Helper()
-	done := make(chan struct{})
-	var group errgroup.Group
-	for _, vip := range []string{harness.VIP4, harness.VIP6} {
-		group.Go(func() error {
-			for {
-				if _, err := l.Get(t.Context(), "client", harness.Origin(vip)); err != nil {
-					return err
-				}
-				select {
-				case <-done:
-					return nil
-				default:
-				}
-			}
-		})
-	}
-	change()
-	close(done)
-	if err := group.Wait(); err != nil {
-		t.Error(err)
-	}
 }
 
 // checkCalls checks the calls of the hook: each for both prefixes, in any order.

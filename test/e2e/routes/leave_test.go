@@ -74,7 +74,7 @@ func (l *lab) checkLossless(t *testing.T, leave func(*testing.T, *netlab.HostSta
 		leave(t, h)
 		l.awaitVia(t, "lb1", "lb2", "lb3")
 		l.awaitLoad(t, h)
-		t.Logf("%d requests on lasting connections, %d on connections of their own, %d datagrams",
+		t.Logf("%d requests on lasting connections, %d on connections of their own, %d rounds of datagrams",
 			lasting.End(t), brief.End(t), echoed())
 	})
 }

@@ -5,43 +5,136 @@ package routes_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
-// Passwords, which only the kernel may have. Two of them are in the environment of the
-// agent of lb1, by the names that they have here.
+// Passwords, which only the kernel may have. One is in the environment of the agent of lb1.
 const (
 	passwordInFile = "horse-battery-staple"
 	passwordInEnv  = "correct-zebra-fountain"
 	passwordWrong  = "tr0ub4dor-and-3"
 	envPassword    = "FAIRLEAD_TEST_PASSWORD"
-	envWrong       = "FAIRLEAD_TEST_WRONG"
 	passwordFile   = "password"
 )
 
-// Sessions come up with passwords from files and from the environment, and no output of
-// an agent contains any of them.
-func (l *lab) checkPasswords(t *testing.T, r *frr) {
+// The status says what is wrong with a session, which is retried and comes up when the mistake is
+// corrected. Passwords are from the environment and from files, and no output of the agent
+// contains any of them. More mistakes are those of TestStates of internal/bgp/speaker.
+func TestPeerMistakes(t *testing.T) {
+	t.Parallel()
+	topology := harness.Routed(t, netlab.ECMPOptions{Router: netlab.FRR})
+	unprotect(&topology)
+	processes := topology.Host("lb1").Processes
+	agent := &processes[slices.IndexFunc(processes, func(p netlab.Process) bool { return p.Name == "agent" })]
+	agent.Env = append(agent.Env, envPassword+"="+passwordInEnv)
+	l := bringUp(t, "mistakes", topology)
+	l.awaitVia(t, "lb1", "lb2", "lb3")
+	l.configurePeer(t, func(p *bgp.Peer) { p.TTLSecurity = 1 })
+	l.checkSaid(t, "the peer does not respond: it may be further away than TTL security allows, or not use TTL security")
+	l.configurePeer(t, func(*bgp.Peer) {})
+	l.awaitSession(t)
+
+	l.writePassword(t, passwordInFile)
 	for _, step := range []struct {
 		password string
 		from     bgp.Secret
 	}{{passwordInEnv, bgp.Secret{Env: envPassword}}, {passwordInFile, bgp.Secret{File: passwordFile}}} {
-		r.configure(t, "lb1", []string{"neighbor LB password " + step.password})
-		l.configurePeer(t, "lb1", func(p *bgp.Peer) { p.Password = step.from })
-		l.awaitSession(t, "lb1")
+		l.configureRouter(t, "neighbor LB password "+step.password)
+		l.configurePeer(t, func(p *bgp.Peer) { p.Password = step.from })
+		l.awaitSession(t)
 		l.checkSecret(t, "lb1")
 	}
-	if err := l.State().Host("lb1").ReplaceFile(passwordFile, passwordWrong+"\n"); err != nil { // for the next session
+	l.writePassword(t, passwordWrong) // for the next session
+	l.configureRouter(t, "no neighbor LB password", "neighbor LB password "+passwordInEnv)
+	l.checkSaid(t, "timed out: wrong password, or unreachable")
+	l.checkSecret(t, "lb1")
+}
+
+// unprotect removes passwords and TTL security from sessions with the router.
+func unprotect(topology *netlab.Topology) {
+	files := topology.Host("router").Files
+	var lines []string
+	for line := range strings.Lines(files["bgpd.conf"]) {
+		if !strings.Contains(line, "password") && !strings.Contains(line, "ttl-security") {
+			lines = append(lines, line)
+		}
+	}
+	files["bgpd.conf"] = strings.Join(lines, "")
+	for _, h := range topology.Hosts {
+		if h.Agent != nil {
+			h.Agent.BGP.Peers[0].Password, h.Agent.BGP.Peers[0].TTLSecurity = bgp.Secret{}, 0
+		}
+	}
+}
+
+func (l *lab) writePassword(t *testing.T, password string) {
+	t.Helper()
+	if err := l.State().Host("lb1").ReplaceFile(passwordFile, password+"\n"); err != nil {
 		t.Fatal(err)
 	}
-	r.configure(t, "lb1", []string{"no neighbor LB password", "neighbor LB password " + passwordInEnv})
-	l.checkSaid(t, "lb1", l.Address("router"), "timed out: wrong password, or unreachable")
-	l.checkSecret(t, "lb1")
+}
+
+// configureRouter changes the router's BGP configuration; "LB" is the address of lb1.
+func (l *lab) configureRouter(t *testing.T, lines ...string) {
+	t.Helper()
+	args := []string{"--vty_socket", l.State().Host("router").Directory, "-c", "configure terminal", "-c", "router bgp 65000"}
+	for _, line := range lines {
+		args = append(args, "-c", strings.ReplaceAll(line, "LB", l.Address("lb1").String()))
+	}
+	if said, err := exec.CommandContext(t.Context(), "vtysh", args...).CombinedOutput(); err != nil || strings.Contains(string(said), "% ") {
+		t.Fatalf("%q: %v: %s", lines, err, said)
+	}
+}
+
+// configurePeer configures what lb1 knows of the router, which is right before the change.
+func (l *lab) configurePeer(t *testing.T, change func(*bgp.Peer)) {
+	t.Helper()
+	config := *l.Topology.Host("lb1").Agent.BGP
+	config.Peers = slices.Clone(config.Peers)
+	change(&config.Peers[0])
+	l.reconfigureBGP(t, l.State().Host("lb1"), &config)
+}
+
+// checkSaid waits until lb1 says why it has no session with the router, and when it tries
+// again; to programs, and to people, who may ask while it tries.
+func (l *lab) checkSaid(t *testing.T, reason string) {
+	t.Helper()
+	router := l.Address("router")
+	var peer bgp.PeerState
+	// A busy machine loses BFD's packets, and with them attempts.
+	said := harness.Within(time.Minute, func() bool {
+		peer = l.peer(t, "lb1", router)
+		return peer.State == bgp.Idle && strings.Contains(peer.Reason, reason) && peer.NextTry.After(time.Now())
+	})
+	if !said {
+		t.Errorf("got %+v, want idle: %q", peer, reason)
+		return
+	}
+	var line string
+	shown := harness.Within(harness.Timeout, func() bool {
+		line = lineOf(l.Show(t, "lb1", "routes"), router.String())
+		return strings.Contains(line, reason) && (!strings.Contains(line, "idle: ") || strings.Contains(line, ", next try in "))
+	})
+	if !shown {
+		t.Errorf("lb1 says %q, want %q and the next try", line, reason)
+	}
+}
+
+// awaitSession waits until lb1 is in session with the router.
+func (l *lab) awaitSession(t *testing.T) {
+	t.Helper()
+	router := l.Address("router")
+	if !harness.Within(time.Minute, func() bool { return l.peer(t, "lb1", router).State == bgp.Established }) {
+		t.Fatalf("mended, and still: %+v", l.peer(t, "lb1", router))
+	}
 }
 
 // checkSecret searches all that an agent says for passwords.

@@ -4,13 +4,13 @@ package routes_test
 
 import (
 	"bytes"
-	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,40 +21,23 @@ import (
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
-// echoes sends datagrams from some ports, over and over. What it returns ends
-// that, and says how many were sent: each has to be answered, and those of a port
-// by one server.
+// echoes sends datagrams from some ports, over and over. What it returns ends that, and says
+// how often all were sent: each has to be answered, and those of a port by one server.
 func (l *lab) echoes(t *testing.T, client, vip string) (end func() int) {
 	t.Helper()
 	conns := l.Sockets(t, client, vip, harness.Ports(harness.Window))
-	ctx, cancel := context.WithCancel(t.Context())
-	sent, ended := 0, make(chan struct{})
-	go func() {
-		defer close(ended)
-		servers := map[int]string{}
-		for round := 0; ctx.Err() == nil; round++ {
-			names, err := harness.Exchange(conns, harness.Payload(round))
-			sent += len(conns)
-			if err != nil {
-				t.Errorf("%s: %s: %v", client, vip, err)
-				return
-			}
-			for port, name := range names {
-				if round > 0 && name != servers[port] {
-					t.Errorf("%s: port %d: answered by %q, then in round %d by %q", vip, port, servers[port], round, name)
-				}
-			}
-			servers = names
+	t.Cleanup(func() { harness.CloseSockets(conns) })
+	var servers map[int]string
+	round := 0
+	return harness.Repeat(t, time.Millisecond, func() error {
+		names, err := harness.Exchange(conns, harness.Payload(round))
+		if servers != nil && !maps.Equal(names, servers) {
+			err = errors.Join(err, fmt.Errorf("%s: %s: answered by %v, then in round %d by %v", client, vip, servers, round, names))
 		}
-	}()
-	stop := sync.OnceValue(func() int {
-		cancel()
-		<-ended
-		harness.CloseSockets(conns)
-		return sent
+		servers = names
+		round++
+		return err
 	})
-	t.Cleanup(func() { stop() })
-	return stop
 }
 
 // misbehaviour is what a peer does, and what the balancer says of it.
@@ -219,31 +202,9 @@ func (l *lab) reconfigureBGP(t *testing.T, h *netlab.HostState, config *bgp.Conf
 // many requests were answered; each that wasn't is an error.
 func (l *lab) keepRequesting(t *testing.T) (end func() int) {
 	t.Helper()
-	done, answered, asking := make(chan struct{}), atomic.Int64{}, sync.WaitGroup{}
-	visit := func(ask func() error) {
-		asking.Go(func() {
-			for ticker := time.NewTicker(harness.Pace); ; {
-				select {
-				case <-done:
-					return
-				case <-ticker.C:
-				}
-				if err := ask(); err != nil {
-					t.Errorf("after %d answers: %v", answered.Load(), err)
-					return
-				}
-				answered.Add(1)
-			}
-		})
-	}
+	steps := []func() error{l.get(t, harness.VIP4)}
 	for _, v := range l.OpenClients(t, 24) {
-		visit(v.Query)
+		steps = append(steps, v.Query)
 	}
-	visit(func() error {
-		_, err := l.Get(t.Context(), "client", harness.Origin(harness.VIP4))
-		return err
-	})
-	stop := sync.OnceFunc(func() { close(done); asking.Wait() })
-	t.Cleanup(stop)
-	return func() int { stop(); return int(answered.Load()) }
+	return harness.Repeat(t, harness.Pace, steps...)
 }
