@@ -90,16 +90,16 @@ func BringUp(t *testing.T, label string, topology netlab.Topology) *Lab {
 		}
 	})
 	for _, h := range append(l.Hosts(netlab.Client), l.Hosts(netlab.Server)...) {
-		l.Sysctl(t, h.Name, "ipv4/tcp_wmem", sendBuffer)
+		l.Sysctl(t, h.Name, "ipv4/tcp_wmem", SendBuffer)
 	}
 	return l
 }
 
-// sendBuffer are the sizes of a TCP socket's send buffer. A veth interface holds 256
+// SendBuffer are the sizes of a TCP socket's send buffer. A veth interface holds 256
 // frames, and drops more while a busy machine doesn't run its NAPI. With the default,
 // 4 MiB, one connection sends more than that in a round trip; with 16 KiB, which the
 // kernel exceeds by a write of 64 KiB, it's 64 frames.
-const sendBuffer = "4096 16384 16384"
+const SendBuffer = "4096 16384 16384"
 
 // Sysctl writes a file below /proc/sys/net in a host.
 func (l *Lab) Sysctl(t *testing.T, host, name, value string) {

@@ -27,7 +27,7 @@ func TestBalancerPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := bringUp(t, "balancer-pods", topology)
+	l := bringUp(t, "balancer-pods", patient(topology))
 	l.stopAgents(t, "web1", "web3", "second1", "second2", "lb4")
 	l.checkTable(t, podsOfWeb, gateways{"node2"})
 	l.checkTable(t, podsOfSecond, nil)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/e2e/harness"
 )
 
 // hostileASN is that of all misbehaving peers.
@@ -32,9 +33,13 @@ type hostilePeer struct {
 type behaviour func(c net.Conn)
 
 // addHostilePeers adds a host with these addresses to a topology. Its role is not that of a
-// client, whose packets would be counted as balanced ones.
+// client, whose packets would be counted as balanced ones; as a client it sends no more at a
+// time than an interface holds, so that its routes push out no packet of clients.
 func addHostilePeers(topology *netlab.Topology, addresses []netip.Addr) {
-	host := netlab.Host{Name: "rogue", Role: netlab.Reflector, Interfaces: []netlab.Interface{{Name: "eth0"}}}
+	host := netlab.Host{
+		Name: "rogue", Role: netlab.Reflector, Interfaces: []netlab.Interface{{Name: "eth0"}},
+		Sysctls: map[string]string{"net.ipv4.tcp_wmem": harness.SendBuffer},
+	}
 	for _, a := range addresses {
 		host.Interfaces[0].Addresses = append(host.Interfaces[0].Addresses, netip.PrefixFrom(a, 24))
 	}

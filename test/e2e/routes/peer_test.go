@@ -97,7 +97,7 @@ func TestHostilePeers(t *testing.T) {
 		names, addresses = append(names, name), append(addresses, a)
 		manners[a] = m.manner
 	}
-	topology := harness.Routed(t, netlab.ECMPOptions{Router: netlab.FRR, Servers: 4})
+	topology := patient(harness.Routed(t, netlab.ECMPOptions{Router: netlab.FRR, Servers: 4}))
 	addHostilePeers(&topology, addresses)
 	l := bringUp(t, "hostile-peers", topology)
 	h := l.State().Host("lb1")

@@ -87,7 +87,7 @@ func TestForeignSpeaker(t *testing.T) {
 	for _, router := range []netlab.RouterKind{netlab.FRR, netlab.BIRD, netlab.GoBGP} {
 		t.Run(string(router), func(t *testing.T) {
 			t.Parallel()
-			l := bringUp(t, "foreign-"+string(router), harness.Routed(t, netlab.ECMPOptions{Router: router, Foreign: true}))
+			l := bringUp(t, "foreign-"+string(router), patient(harness.Routed(t, netlab.ECMPOptions{Router: router, Foreign: true})))
 			l.checkTable(t, firstVIPs, gateways{"exabgp", "lb1", "lb2", "lb3"})
 			l.checkTable(t, foreignVIPs, gateways{"exabgp"})
 			l.checkTable(t, strayPrefixes, nil)
