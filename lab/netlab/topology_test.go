@@ -64,26 +64,48 @@ func TestECMPRefusesWhatItCannotDraw(t *testing.T) {
 	}
 }
 
-func TestECMPAddressesAreAsDocumented(t *testing.T) {
+func TestAddressesAreAsDocumented(t *testing.T) {
 	topology := drawn(t, ECMP, ECMPOptions{Forward: lb.L2DSR, Balancers: 3, Servers: 4})
-	for host, want := range map[string]string{
+	checkAddresses(t, topology, map[string]string{
 		"client":  "10.0.1.2/24 fd00:1::2/64",
 		"router":  "10.0.1.1/24 fd00:1::1/64 10.0.2.1/24 fd00:2::1/64",
 		"lb3":     "10.0.2.13/24 fd00:2::13/64",
 		"server4": "10.0.2.104/24 fd00:2::104/64",
-	} {
+	})
+	pods := drawn(t, Pods, PodsOptions{Balancers: 3, Nodes: 12})
+	checkAddresses(t, pods, map[string]string{
+		"lb2":   "10.0.2.12/24 fd00:2::12/64 10.244.102.0/32 fd00:244:102::/128",
+		"pod12": "10.244.12.2/24 fd00:244:12::2/64",
+	})
+	for _, s := range pods.Services {
+		if s.Forward != lb.NAT || s.Backends[11].Port != map[uint16]uint16{80: 8080, 7: 7}[s.Port] {
+			t.Errorf("%s: forward %s, backend %+v", s.Name, s.Forward, s.Backends[11])
+		}
+	}
+	if got := topology.Services[1].String(); got != "tcp [fd00:10:1:1::1]:80" {
+		t.Errorf("second service: %s", got)
+	}
+}
+
+// checkAddresses compares those of hosts' interfaces and overlays.
+func checkAddresses(t *testing.T, topology Topology, want map[string]string) {
+	t.Helper()
+	for host, want := range want {
 		var got []string
-		for _, i := range topology.Host(host).Interfaces {
+		h := topology.Host(host)
+		for _, i := range h.Interfaces {
 			for _, p := range i.Addresses {
+				got = append(got, p.String())
+			}
+		}
+		for _, o := range h.Overlays {
+			for _, p := range o.Addresses {
 				got = append(got, p.String())
 			}
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s: %v, want %s", host, got, want)
 		}
-	}
-	if got := topology.Services[1].String(); got != "tcp [fd00:10:1:1::1]:80" {
-		t.Errorf("second service: %s", got)
 	}
 }
 
