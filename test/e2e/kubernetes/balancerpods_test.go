@@ -4,13 +4,13 @@ package kubernetes_test
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
-	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/test/cluster"
@@ -28,11 +28,6 @@ var podVIPs = map[string][]netip.Addr{
 func TestBalancerPods(t *testing.T) {
 	t.Parallel()
 	i := install(t, cluster.Options{Nodes: 4}, nat, "--set", "agent.balancerPods=true")
-	defer func() {
-		if t.Failed() {
-			i.diagnose(t)
-		}
-	}()
 	i.Apply(t, serverPods())
 	servers := i.serverAddresses(t)
 	i.Apply(t, i.balancerPods(t, "first", 1, servers))
@@ -85,20 +80,11 @@ func (i *installation) scaleBalancers(t *testing.T, name string, replicas int) {
 func (i *installation) awaitPodRoutes(t *testing.T, name string, pods int) {
 	t.Helper()
 	cluster.Await(t, 3*patience, fmt.Sprintf("%d balancer pods and routes of %s", pods, name), func() error {
-		list, err := i.Clients().CoreV1().Pods(namespace).List(t.Context(), meta.ListOptions{LabelSelector: "app=" + name})
+		ready, err := i.podsOf(t.Context(), namespace, name)
 		if err != nil {
 			return err
 		}
-		nodes := []string{}
-		for _, p := range list.Items {
-			ready := slices.ContainsFunc(p.Status.Conditions, func(c core.PodCondition) bool {
-				return c.Type == core.PodReady && c.Status == core.ConditionTrue
-			})
-			if ready && p.DeletionTimestamp == nil {
-				nodes = append(nodes, p.Spec.NodeName)
-			}
-		}
-		slices.Sort(nodes)
+		nodes := slices.Sorted(maps.Values(ready))
 		if len(nodes) != pods {
 			return fmt.Errorf("ready pods on %v", nodes)
 		}

@@ -52,11 +52,7 @@ type controlled struct {
 func TestAPIServerControlCluster(t *testing.T) {
 	t.Parallel()
 	c := &controlled{installation: &installation{Cluster: cluster.Start(t, cluster.Options{Nodes: 2, Management: true})}}
-	defer func() {
-		if t.Failed() {
-			c.diagnose(t)
-		}
-	}()
+	c.diagnoseFailure(t)
 	c.control, c.console = c.AddAPI(t, "control")
 	c.addServers(t, 3)
 	c.installBoth(t)

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -82,10 +81,10 @@ func (i *installation) testDirectCluster(t *testing.T, mode string) {
 	i.underDirect(t, vips, func(*load) {})
 	i.balancedOnce(t, "forward_"+mode, before)
 	i.underDirect(t, vips, func(l *load) {
-		i.resizeGroup(t, 2)
+		i.resize(t, 2)
 		i.awaitHops(t, vips, "2 nodes", func(nodes []string) bool { return len(nodes) == 2 })
 		l.goOn(t)
-		i.resizeGroup(t, 3)
+		i.resize(t, 3)
 		i.awaitRoutes(t, vips, i.names()...)
 	})
 }
@@ -118,12 +117,6 @@ func (i *installation) testDirectLocal(t *testing.T, mode string) {
 	i.awaitProxies(t, vips, 8080)
 	i.awaitRoutes(t, vips, i.names()...)
 	i.clientsKept(t, vips, pods)
-}
-
-// resizeGroup makes the group one of so many nodes.
-func (i *installation) resizeGroup(t *testing.T, size int) {
-	t.Helper()
-	i.Kubectl(t, "patch", "loadbalancergroup/default", "--type=merge", "--patch", `{"spec":{"size":`+strconv.Itoa(size)+`}}`)
 }
 
 // balancing are the exits of packets that are balanced in these modes.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -41,13 +40,7 @@ func TestGuide(t *testing.T) {
 	}
 	// The guide ends with the uninstallation.
 	for _, n := range s.Nodes() {
-		const pins, saved = "ls -A /sys/fs/bpf/fairlead", "find /run/fairlead -type f ! -name agent.sock.lock"
-		if left, err := n.Run(t.Context(), "sh", "-c", pins+"; "+saved); err != nil || left != "" {
-			t.Errorf("%s: %v: still there are\n%s", n.Name(), err, left)
-		}
-		if links, err := n.Run(t.Context(), "ip", "link", "show"); err != nil || strings.Contains(links, "xdp") {
-			t.Errorf("%s: %v: a program is still there:\n%s", n.Name(), err, links)
-		}
+		cluster.Await(t, patience, "nothing to be left on "+n.Name(), func() error { return remains(t, n) })
 	}
 }
 

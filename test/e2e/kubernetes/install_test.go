@@ -33,7 +33,6 @@ func TestCluster(t *testing.T) {
 		{"plugin", testPlugin},
 		{"page", testClusterPage},
 		{"metrics", testMetrics},
-		{"other controller", testOtherController},
 		{"TCP and UDP", testBothProtocols},
 		{"local policy", testLocalPolicy},
 		{"session affinity", testAffinity},
@@ -54,11 +53,7 @@ func TestCluster(t *testing.T) {
 		{"uninstall", testUninstall},
 	} {
 		t.Run(step.name, func(t *testing.T) {
-			defer func() {
-				if t.Failed() {
-					i.diagnose(t)
-				}
-			}()
+			i.diagnoseFailure(t) // before the next step changes anything
 			step.run(t, i)
 		})
 	}

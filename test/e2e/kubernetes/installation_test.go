@@ -65,6 +65,7 @@ func (f forwarding) stateless() bool { return f != nat }
 func install(t *testing.T, o cluster.Options, forward forwarding, args ...string) *installation {
 	t.Helper()
 	i := &installation{Cluster: cluster.Start(t, o), forward: forward}
+	i.diagnoseFailure(t)
 	i.Load(t, imageArchive, cluster.NginxImage(t), whoamiImage(t))
 	i.helm, i.kubeconfig = helmPath(t), i.Kubeconfig(t, i.Config())
 	i.values = filepath.Join(t.TempDir(), "values.yaml")
@@ -159,6 +160,15 @@ func (i *installation) ask(ctx context.Context, n *cluster.Node, args ...string)
 		return "", errors.New("node " + n.Name() + " has no power")
 	}
 	return n.Run(ctx, append([]string{executable}, args...)...)
+}
+
+// diagnoseFailure has a test that fails log what is known at its end.
+func (i *installation) diagnoseFailure(t *testing.T) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			i.diagnose(t)
+		}
+	})
 }
 
 // diagnose logs what controllers and agents know and said.

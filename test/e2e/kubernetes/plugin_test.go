@@ -46,8 +46,7 @@ func testPlugin(t *testing.T, i *installation) {
 	}
 	vips := i.vips(t, "web")
 	await("n1 … ok\nn2 … ok\nn3 … ok\n", "status")
-	await(fmt.Sprintf("default/web/80 tcp %s:80 dsr 3/3 3/3 … ok\n", vips[0]), "services")
-	await(fmt.Sprintf("%s/32 default/web/80 n1, n2, n3 announced\nn1 … established\nn2 … established\nn3 … established\n", vips[0]), "routes")
+	await(fmt.Sprintf("default/web/80 tcp %s:80 dsr 3/3 3/3 … ok\n", vips[0]), "services") // TestGuide has more
 
 	if out, err := plugin("drain", "node", "n2"); err != nil || !strings.Contains(out, "n2    node ") {
 		t.Errorf("drain: %v\n%s", err, out)

@@ -16,11 +16,6 @@ import (
 func TestNetworkPolicy(t *testing.T) {
 	t.Parallel()
 	i := install(t, cluster.Options{Nodes: 2, KubeProxy: "nftables", NetworkPolicies: true}, dsr)
-	defer func() {
-		if t.Failed() {
-			i.diagnose(t)
-		}
-	}()
 	i.Apply(t, web)
 	pods := i.deployed(t, "web")
 	vips := i.vips(t, "web")[:1]

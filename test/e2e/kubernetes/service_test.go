@@ -114,7 +114,12 @@ func (i *installation) vips(t *testing.T, service string) []netip.Addr {
 
 // pods are those with a label "app" that are ready and don't end, with their nodes.
 func (i *installation) pods(ctx context.Context, app string) (map[string]string, error) {
-	list, err := i.Clients().CoreV1().Pods("default").List(ctx, meta.ListOptions{LabelSelector: "app=" + app})
+	return i.podsOf(ctx, "default", app)
+}
+
+// podsOf are those of a namespace.
+func (i *installation) podsOf(ctx context.Context, namespace, app string) (map[string]string, error) {
+	list, err := i.Clients().CoreV1().Pods(namespace).List(ctx, meta.ListOptions{LabelSelector: "app=" + app})
 	if err != nil {
 		return nil, err
 	}
