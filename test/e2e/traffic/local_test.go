@@ -42,23 +42,6 @@ func TestNATToLocalPods(t *testing.T) {
 	t.Run("filtered", l.checkNothingInvalid)
 }
 
-// Nodes that send to their own pods only, which see the clients' own addresses: not
-// a packet of them passes the nodes' filters.
-func TestDSRToOwnPods(t *testing.T) {
-	t.Parallel()
-	const forwarded = "forward_nat_handover"
-	l := bringUp(t, "dsrown", workers(t, lb.DSR, 2, true))
-	checkForwarding := l.watchForwarding(t)
-	harness.EachFamily(t, func(t *testing.T, vip string) { l.checkFamily(t, forwarded, vip) })
-	checkForwarding()
-	t.Run("filtered", l.checkNothingInvalid)
-	t.Run("seen", l.checkClientsSeen)
-	t.Run("hairpin", func(t *testing.T) {
-		l.checkHairpin(t, harness.VIP4)
-		l.checkHairpin(t, harness.VIP6)
-	})
-}
-
 // watchForwarding returns a check that no node's kernel has forwarded a packet since.
 func (l *lab) watchForwarding(t *testing.T) (check func()) {
 	before := l.forwarded(t)

@@ -25,18 +25,6 @@ func TestVXLAN(t *testing.T) {
 	l.checkTenants(t, "forward_vxlan")
 }
 
-// Every link carries 1500 bytes: what fits into a segment is less, clients learn
-// from their routers how much, and full packets of that size arrive.
-func TestVXLANOfFullSize(t *testing.T) {
-	t.Parallel()
-	l := bringUp(t, "vxlan1500", netlab.VXLAN(1500))
-	for tenant, mtu := range map[string]int{"red": 1450, "blue": 1430} {
-		for _, vip := range []string{harness.VIP4, harness.VIP6} {
-			t.Run(tenant+"/"+vip, func(t *testing.T) { l.checkLearnedMTU(t, "client-"+tenant, vip, mtu) })
-		}
-	}
-}
-
 // checkTenants has both tenants served, one after the other and at once.
 func (l *lab) checkTenants(t *testing.T, forwarded string) {
 	for _, tenant := range []string{"red", "blue"} {
