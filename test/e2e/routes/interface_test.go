@@ -92,7 +92,8 @@ func agentLog(t *testing.T, h *netlab.HostState) string {
 func (l *lab) recreate(t *testing.T, host string) {
 	t.Helper()
 	h := l.Topology.Host(host)
-	eth, fabric := &h.Interfaces[0], l.switchOf(t, host)
+	const fabric = "switch"
+	eth := &h.Interfaces[0]
 	l.Run(t, host, "ip", "link", "add", eth.Name, "address", eth.MAC.String(), "type", "veth",
 		"peer", "name", host, "netns", l.State().Host(fabric).Namespace)
 	harness.Link(t, l.Lab, fabric, host, func(port netlink.Link) error { return wire.AttachSwitch(port.Attrs().Index) })
@@ -126,19 +127,4 @@ func (l *lab) withoutOffload(t *testing.T, host, name string) {
 	if err != nil {
 		t.Fatalf("%s: interface %s: %v", host, name, err)
 	}
-}
-
-// switchOf is the switch to which a host is connected.
-func (l *lab) switchOf(t *testing.T, host string) string {
-	t.Helper()
-	for _, link := range l.Topology.Links {
-		switch host {
-		case link.A.Host:
-			return link.B.Host
-		case link.B.Host:
-			return link.A.Host
-		}
-	}
-	t.Fatalf("%s has no link", host)
-	return ""
 }
