@@ -108,7 +108,7 @@ func TestNATExpiry(t *testing.T) {
 			}
 		}
 		live := steps{
-			serve(natCase.service), change(func(_ *scene, svc *lb.Service) { svc.IdleTimeout = test.idle }),
+			serve(natCase.service, func(_ *scene, svc *lb.Service) { svc.IdleTimeout = test.idle }),
 			newSession, send(test.packets...),
 			idle(test.want - time.Second), sweep, flowCount(1), idle(13 * time.Second),
 		}

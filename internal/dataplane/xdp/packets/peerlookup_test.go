@@ -20,7 +20,7 @@ import (
 // other nodes, of which the one at node4 or node6 is next in the round.
 func (c natCase) asking() *lb.Service {
 	svc := c.service()
-	for _, node := range []netip.Addr{c.relayed().Backends[0].Node.Next(), c.relayed().Backends[0].Node} {
+	for _, node := range []netip.Addr{c.otherNode(), c.node()} {
 		b := svc.Backends[len(svc.Backends)-1]
 		b.Address, b.Node = b.Address.Next(), node
 		svc.Backends = append(svc.Backends, b)
@@ -28,68 +28,89 @@ func (c natCase) asking() *lb.Service {
 	return svc
 }
 
+// ownInRing is asking with only the own backend in the ring.
+func (c natCase) ownInRing() *lb.Service {
+	svc := c.asking()
+	svc.Backends[1].Weight, svc.Backends[2].Weight = 0, 0
+	return svc
+}
+
 // withHops is the client's packet with another hop limit, from a node.
 func (c natCase) withHops(hops uint8, from lb.MAC) frame {
-	f := c.fromClient(tcpACK)
-	f.source = from
-	f.ip = flowIP(c.vip.Protocol, c.client, netip.AddrPortFrom(c.vip.Address, c.vip.Port), hops, tcpACK)
-	return f
+	c.hops, c.via = hops, from
+	return c.fromClient(tcpACK)
 }
 
-// lookedUp is the client's packet on its way to the next node, with that hop limit.
-func (c natCase) lookedUp(hops uint8) frame {
-	f := c.withHops(hops, ownMAC)
-	f.destination = macOf(c.relayed().Backends[0].Node)
-	return f
-}
-
-// tcpRelayCases are those of relayCases that have connections.
-func tcpRelayCases() []natCase {
-	return slices.DeleteFunc(relayCases(), func(c natCase) bool { return c.vip.Protocol != lb.TCP })
+// lookup has the client's segment go to a node, with that hop limit.
+func lookup(node func(natCase) netip.Addr, hops uint8) step {
+	return toNode("forward_lookup", node, hops, "cA")
 }
 
 // A packet of a connection without a session here goes to the next node, with as many
-// hops as there are nodes to ask, and the last one refuses it.
-func TestAskAround(t *testing.T) {
-	p, hops := newTestPlane(t)
+// hops as there are nodes to query, and the last one refuses it.
+func TestLookup(t *testing.T) {
 	all := lookupHops(2)
-	for _, c := range tcpRelayCases() {
-		t.Run(c.vip.String(), func(t *testing.T) {
-			svc := c.asking()
-			svc.Backends[1].Weight, svc.Backends[2].Weight = 0, 0 // the ring names the own backend
-			update(t, p, svc)
-			defer remove(t, p, c.vip)
-			last := macOf(svc.Backends[1].Node)
-			wantFrame(t, p, c.fromClient(tcpACK), c.lookedUp(all), xdpTX, "forward_lookup")
-			wantFrame(t, p, c.withHops(all, last), c.lookedUp(all-1), xdpTX, "forward_lookup")
-			wantFrame(t, p, c.withHops(all-1, last), c.lookedUp(all-2), xdpTX, "forward_lookup")
-			wantVerdict(t, p, c.withHops(all-2, last).build(), xdpTX, "answer_reset")
-
-			hops.lost[svc.Backends[1].Node], hops.lost[svc.Backends[2].Node] = true, true
-			defer clear(hops.lost)
-			update(t, p, svc)
-			wantVerdict(t, p, c.fromClient(tcpACK).build(), xdpTX, "answer_reset")
-		})
+	node, last := natCase.node, natCase.otherNode
+	setNodes := func(what func(*staticHops) map[netip.Addr]bool) step {
+		return func(s *scene) { what(s.hops)[s.node()], what(s.hops)[s.otherNode()] = true, true }
 	}
+	lost := setNodes(func(h *staticHops) map[netip.Addr]bool { return h.lost })
+	pending := setNodes(func(h *staticHops) map[netip.Addr]bool { return h.pending })
+	runScenarios(t,
+		scenario{"each node once", tcpRelayCases(), steps{
+			serve(natCase.ownInRing), lookup(node, all),
+			fromNode(last, all), lookup(node, all-1),
+			fromNode(last, all-1), lookup(node, all-2),
+			fromNode(last, all-2), exit("answer_reset", "cA"),
+			fromRouter(60), lost, again, exit("answer_reset", "cA"),
+		}},
+		// A node that takes all others for dead, as one that has just come back may do, queries
+		// them all the same. No packet is refused while their next hops are pending.
+		scenario{"dead nodes", tcpRelayCases(), steps{
+			serve(natCase.asking, func(_ *scene, svc *lb.Service) { svc.Backends[1].Down, svc.Backends[2].Down = true, true }),
+			lookup(node, all), pending, again, exit("drop_no_session", "cA"),
+		}},
+		// A node that knows of fewer nodes may be next, and have sent the segment.
+		scenario{"not back to the sender", tcpRelayCases(), steps{
+			serve(natCase.asking), fromNode(node, all), lookup(last, all-1), fromNode(last, all), lookup(node, all-1),
+			fromNode(node, all-1), lookup(last, all-2), fromNode(last, all-1), lookup(node, all-2),
+		}},
+		// So is a segment that the ring would send back. One that is being looked up already
+		// isn't sent where the ring says.
+		scenario{"before the ring", tcpRelayCases(), steps{
+			serve(natCase.asking, func(_ *scene, svc *lb.Service) { svc.Backends[0].Weight, svc.Backends[2].Weight = 0, 0 }),
+			fromNode(last, 60), lookup(node, all), fromRouter(60), toNode("forward_relay", last, all, "cA"),
+			fromRouter(all + 1), lookup(node, all),
+		}},
+		scenario{"too big", tcpRelayCases(), steps{
+			func(s *scene) { s.hops.mtu, s.payload = 1400, strings.Repeat("x", 1420) },
+			serve(natCase.ownInRing), exit("answer_too_big", "cA"),
+		}},
+		scenario{"session of this node", tcpRelayCases(), steps{
+			serve(natCase.service), send("cS"), confirm, serve(natCase.asking), fromNode(node, 5), send("cA"),
+		}},
+		// What begins a flow is never looked up, whatever its hop limit.
+		scenario{"new flow", relayCases(), steps{serve(natCase.ownInRing), fromRouter(6), send("cS")}},
+		scenario{"limit", tcpRelayCases(), steps{
+			serve(natCase.ownInRing),
+			func(s *scene) { setLimit(s.t, s.p, table.BalancerRateRATE_LOOKUP, ^uint64(0)) },
+			exit("drop_answer_limit", "cA"),
+			func(s *scene) { setLimit(s.t, s.p, table.BalancerRateRATE_LOOKUP, 0) },
+			fromRouter(6), lookup(node, 5),
+		}},
+		// Between the writing of a round and that of its view there may be packets: no client
+		// refuses them. The next backend is an own one, and one to come.
+		scenario{"round of the other view", tcpRelayCases(), steps{
+			serve(natCase.ownInRing), nextPeer(0), exit("drop_no_session", "cA"), nextPeer(3), exit("drop_no_session", "cA"),
+		}},
+	)
 }
 
-// A node that takes all others for dead, as one that has just come back may do, asks
-// them all the same; and no packet is refused while it is not known how to reach one.
-func TestAskThoughDown(t *testing.T) {
-	p, hops := newTestPlane(t)
-	for _, c := range tcpRelayCases() {
-		t.Run(c.vip.String(), func(t *testing.T) {
-			svc := c.asking()
-			svc.Backends[1].Down, svc.Backends[2].Down = true, true
-			update(t, p, svc)
-			defer remove(t, p, c.vip)
-			wantFrame(t, p, c.fromClient(tcpACK), c.lookedUp(lookupHops(2)), xdpTX, "forward_lookup")
-
-			hops.pending[svc.Backends[1].Node], hops.pending[svc.Backends[2].Node] = true, true
-			defer clear(hops.pending)
-			update(t, p, svc)
-			wantVerdict(t, p, c.fromClient(tcpACK).build(), xdpDrop, "drop_no_session")
-		})
+// nextPeer writes the number of the first backend in the round of look-ups.
+func nextPeer(next uint16) step {
+	return func(s *scene) {
+		number, field := serviceNumber(s.t, s.p, s.vip), unsafe.Offsetof(table.BalancerService{}.PeerLookup)
+		must(s.t, table.WriteService(s.p.Tables, number, field, table.BalancerPeerLookup{Next: next, Peers: 2}))
 	}
 }
 
@@ -97,14 +118,12 @@ func TestAskThoughDown(t *testing.T) {
 // are on it, as their health isn't checked. It is included again when one of its backends
 // is up, and it was never doubted because of one that hasn't been up yet.
 func TestLookupSkipsDeadNodes(t *testing.T) {
-	p, _ := newTestPlane(t)
-	for _, c := range tcpRelayCases() {
-		svc := c.asking()
+	runScenarios(t, scenario{"", tcpRelayCases(), steps{func(s *scene) {
+		svc := s.ownInRing()
 		last, next := &svc.Backends[1], &svc.Backends[2]
-		last.Weight, next.Weight = 0, 0 // the ring names the own backend
 		left := *next
 		left.Address = left.Address.Next()
-		update(t, p, withBackends(svc, svc.Backends[0], *last, *next, left))
+		update(s.t, s.p, withBackends(svc, svc.Backends[0], *last, *next, left))
 		starting := left
 		starting.Address, starting.Down = left.Address.Next(), true
 		for _, step := range []struct {
@@ -120,15 +139,13 @@ func TestLookupSkipsDeadNodes(t *testing.T) {
 			{"all have left", []lb.Backend{svc.Backends[0], *last}, last.Node, 1},
 			{"a new one is up", []lb.Backend{svc.Backends[0], *last, up(starting)}, next.Node, 2},
 		} {
-			update(t, p, withBackends(svc, step.backends...))
-			want := c.lookedUp(lookupHops(step.nodes))
-			want.destination = macOf(step.lookedUp)
-			if !t.Run(step.name, func(t *testing.T) { wantFrame(t, p, c.fromClient(tcpACK), want, xdpTX, "forward_lookup") }) {
-				break
+			update(s.t, s.p, withBackends(svc, step.backends...))
+			lookup(func(natCase) netip.Addr { return step.lookedUp }, lookupHops(step.nodes))(s)
+			if s.t.Failed() {
+				s.t.Fatal(step.name)
 			}
 		}
-		remove(t, p, c.vip)
-	}
+	}}})
 }
 
 func withBackends(svc *lb.Service, backends ...lb.Backend) *lb.Service {
@@ -141,133 +158,17 @@ func down(b lb.Backend) lb.Backend { b.Down = true; return b }
 
 func up(b lb.Backend) lb.Backend { b.Down = false; return b }
 
-// Between the writing of a round and that of its view there may be packets: no client
-// refuses them, as they are about to find both.
-func TestAskByOtherViewsRound(t *testing.T) {
-	p, _ := newTestPlane(t)
-	for _, c := range tcpRelayCases() {
-		svc := c.asking()
-		svc.Backends[1].Weight, svc.Backends[2].Weight = 0, 0
-		update(t, p, svc)
-		number, field := serviceNumber(t, p, c.vip), unsafe.Offsetof(table.BalancerService{}.PeerLookup)
-		for _, next := range []uint16{0, uint16(len(svc.Backends))} { // an own backend, and one to come
-			if err := table.WriteService(p.Tables, number, field, table.BalancerPeerLookup{Next: next, Peers: 2}); err != nil {
-				t.Fatal(err)
-			}
-			wantVerdict(t, p, c.fromClient(tcpACK).build(), xdpDrop, "drop_no_session")
-		}
-		remove(t, p, c.vip)
-	}
-}
-
-// A node that knows of fewer nodes may be next, and have sent the segment: another one is
-// looked up.
-func TestAskAnotherThanSender(t *testing.T) {
-	p, _ := newTestPlane(t)
-	for _, c := range tcpRelayCases() {
-		svc := c.asking()
-		update(t, p, svc)
-		next, last := macOf(svc.Backends[2].Node), macOf(svc.Backends[1].Node)
-		for _, hops := range []uint8{lookupHops(2), lookupHops(1)} {
-			want := c.lookedUp(hops - 1)
-			want.destination = last
-			wantFrame(t, p, c.withHops(hops, next), want, xdpTX, "forward_lookup")
-			want = c.lookedUp(hops - 1)
-			wantFrame(t, p, c.withHops(hops, last), want, xdpTX, "forward_lookup")
-		}
-		remove(t, p, c.vip)
-	}
-}
-
-// A segment that doesn't fit on the way to the next node isn't refused: its sender is
-// gets the MTU.
-func TestAskTooBig(t *testing.T) {
-	p, hops := newTestPlane(t)
-	hops.mtu = 1400
-	for _, c := range tcpRelayCases() {
-		svc := c.asking()
-		svc.Backends[1].Weight, svc.Backends[2].Weight = 0, 0
-		update(t, p, svc)
-		c.payload = strings.Repeat("x", 1420)
-		wantVerdict(t, p, c.fromClient(tcpACK).build(), xdpTX, "answer_too_big")
-		remove(t, p, c.vip)
-	}
-}
-
-// A segment that would go back to the node that it came from is looked up, too; one
-// that is being looked up already isn't sent where the ring says.
-func TestAskInsteadOfReturning(t *testing.T) {
-	p, _ := newTestPlane(t)
-	all := lookupHops(2)
-	for _, c := range tcpRelayCases() {
-		svc := c.asking()
-		svc.Backends[0].Weight, svc.Backends[2].Weight = 0, 0
-		update(t, p, svc)
-		named := macOf(svc.Backends[1].Node)
-		wantFrame(t, p, c.withHops(60, named), c.lookedUp(all), xdpTX, "forward_lookup")
-		want := c.lookedUp(all)
-		want.destination = named
-		wantFrame(t, p, c.fromClient(tcpACK), want, xdpTX, "forward_relay")
-		want = c.lookedUp(all)
-		wantFrame(t, p, c.withHops(all+1, clientMAC), want, xdpTX, "forward_lookup")
-		remove(t, p, c.vip)
-	}
-}
-
-// A node that has the connection takes its segment, however it comes.
-func TestAskedNodeKnows(t *testing.T) {
-	p, _ := newTestPlane(t)
-	for _, c := range tcpRelayCases() {
-		t.Run(c.vip.String(), func(t *testing.T) {
-			update(t, p, c.service())
-			defer remove(t, p, c.vip)
-			defer endAllSessions(t, p)
-			port := begin(t, p, c)
-			confirmSessions(t, p)
-			update(t, p, c.asking())
-			want := c.atServer(tcpACK, port)
-			want.ip = flowIP(c.vip.Protocol, netip.AddrPortFrom(c.snat(), port), c.backend, 4, tcpACK)
-			wantFrame(t, p, c.withHops(5, macOf(node4)), want, xdpTX, "forward_nat")
-		})
-	}
-}
-
-// What begins a flow is never looked up, whatever its hop limit; and a flood of
-// segments isn't, beyond a limit of its own.
-func TestAskLimits(t *testing.T) {
-	p, _ := newTestPlane(t)
-	for _, c := range relayCases() {
-		svc := c.asking()
-		svc.Backends[1].Weight, svc.Backends[2].Weight = 0, 0
-		update(t, p, svc)
-		first := c.withHops(6, clientMAC)
-		first.ip = flowIP(c.vip.Protocol, c.client, netip.AddrPortFrom(c.vip.Address, c.vip.Port), 6, tcpSYN)
-		wantVerdict(t, p, first.build(), xdpTX, "forward_nat")
-		endAllSessions(t, p)
-		if c.vip.Protocol == lb.TCP {
-			setLimit(t, p, table.BalancerRateRATE_LOOKUP, ^uint64(0))
-			wantVerdict(t, p, c.fromClient(tcpACK).build(), xdpDrop, "drop_answer_limit")
-			setLimit(t, p, table.BalancerRateRATE_LOOKUP, 0)
-			wantFrame(t, p, c.withHops(6, clientMAC), c.lookedUp(5), xdpTX, "forward_lookup")
-		}
-		remove(t, p, c.vip)
-	}
-}
-
 // A flood of segments to one service leaves the look-ups of others.
 func TestLookupLimitOfAService(t *testing.T) {
 	p, _ := newTestPlane(t)
 	cases := tcpRelayCases()
 	for i := range cases {
-		svc := cases[i].asking()
-		svc.Backends[1].Weight, svc.Backends[2].Weight = 0, 0
-		update(t, p, svc)
+		update(t, p, cases[i].ownInRing())
 	}
 	flooded, other := cases[0], cases[1]
 	used := func(arrival uint64) {
-		if err := p.Tables.Maps.Lookups.Put(serviceNumber(t, p, flooded.vip), arrival); err != nil {
-			t.Fatal(err)
-		}
+		t.Helper()
+		must(t, p.Tables.Maps.Lookups.Put(serviceNumber(t, p, flooded.vip), arrival))
 	}
 	dropped := false
 	for range 20 { // the limit has to be still used up when the packet comes
@@ -306,7 +207,7 @@ type netNodes struct {
 
 func newNetNodes(t *testing.T, c natCase, count int) *netNodes {
 	n := &netNodes{c: c, fresh: c.backend.Addr()}
-	node := c.relayed().Backends[0].Node
+	node := c.node()
 	for range count {
 		n.nodes = append(n.nodes, &netNode{node: node, serving: true})
 		n.replace(len(n.nodes) - 1)

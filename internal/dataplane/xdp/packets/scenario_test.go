@@ -3,6 +3,7 @@
 package packets_test
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -44,6 +45,9 @@ func runScenarios(t *testing.T, scenarios ...scenario) {
 		for _, c := range one.cases {
 			t.Run(one.name+"/"+c.String(), func(t *testing.T) {
 				s := &scene{natCase: c, t: t, p: p, hops: hops, port: 20000}
+				if c.keep {
+					s.port = c.client.Port()
+				}
 				defer func() {
 					endAllSessions(t, p)
 					must(t, p.Prune(t.Context(), nil))
@@ -68,22 +72,33 @@ func udp(cases []natCase) []natCase {
 	return slices.DeleteFunc(slices.Clone(cases), func(c natCase) bool { return c.vip.Protocol != lb.UDP })
 }
 
-// serve makes the service of a case the only one.
-func serve(of func(natCase) *lb.Service) step {
+// serve updates to the service of a case with some properties.
+func serve(of func(natCase) *lb.Service, set ...func(s *scene, svc *lb.Service)) step {
 	return func(s *scene) {
+		s.t.Helper()
 		s.svc = of(s.natCase)
-		update(s.t, s.p, s.svc)
+		for _, property := range set {
+			property(s, s.svc)
+		}
+		again(s)
 	}
+}
+
+// again programs the service again, as a next hop has changed.
+func again(s *scene) {
+	s.t.Helper()
+	update(s.t, s.p, s.svc)
 }
 
 // change updates the service.
 func change(do func(s *scene, svc *lb.Service)) step {
 	return func(s *scene) {
+		s.t.Helper()
 		next := *s.svc
 		next.Backends = slices.Clone(next.Backends)
 		do(s, &next)
 		s.svc = &next
-		update(s.t, s.p, s.svc)
+		again(s)
 	}
 }
 
@@ -135,11 +150,7 @@ func exit(name string, packets ...string) step {
 
 func (s *scene) wantExit(packet, exit string) {
 	s.t.Helper()
-	c, port, flags := s.natCase, s.port, flagsOf(packet[1:])
-	if packet[0] == 'o' {
-		c = c.next()
-		port = c.client.Port() // only with DSR
-	}
+	c, port, flags := s.read(packet)
 	in := c.fromClient(flags)
 	if packet[0] == 's' {
 		in = c.fromServer(flags, port)
@@ -158,20 +169,40 @@ func (s *scene) wantExit(packet, exit string) {
 	case strings.HasPrefix(exit, "drop_"):
 		wantVerdict(s.t, s.p, in.build(), xdpDrop, exit)
 	default:
-		s.t.Fatalf("%s: no frame is known for exit %s", packet, exit)
+		wantVerdict(s.t, s.p, in.build(), xdpTX, exit)
 	}
 }
 
-func flagsOf(letters string) (flags uint8) {
-	for _, f := range letters {
+// read returns the flow of a packet, its port at the server, and its TCP flags.
+func (s *scene) read(packet string) (c natCase, port uint16, flags uint8) {
+	c, port = s.natCase, s.port
+	if packet[0] == 'o' {
+		c = c.next()
+		port = c.client.Port() // only with DSR
+	}
+	for _, f := range packet[1:] {
 		flags |= map[rune]uint8{'S': tcpSYN, 'A': tcpACK, 'F': tcpFIN, 'R': tcpRST, 'P': tcpPSH}[f]
 	}
-	return flags
+	return c, port, flags
 }
 
-// arrive sets the hop limit of the client's packets, and the station that sends them.
-func arrive(hops uint8, from func(natCase) lb.MAC) step {
-	return func(s *scene) { s.natCase.hops, s.via = hops, from(s.natCase) }
+// fromRouter has the client's packets arrive from its router, with that hop limit.
+func fromRouter(hops uint8) step {
+	return func(s *scene) { s.natCase.hops, s.via = hops, clientMAC }
+}
+
+// fromNode has them arrive from another node.
+func fromNode(node func(natCase) netip.Addr, hops uint8) step {
+	return func(s *scene) { s.natCase.hops, s.via = hops, macOf(node(s.natCase)) }
+}
+
+// toNode has a client's packet leave for another node, with that hop limit.
+func toNode(exit string, node func(natCase) netip.Addr, hops uint8, packet string) step {
+	return func(s *scene) {
+		s.t.Helper()
+		c, _, flags := s.read(packet)
+		wantFrame(s.t, s.p, c.fromClient(flags), c.toNode(flags, hops, node(c)), xdpTX, exit)
+	}
 }
 
 // idle makes all entries older.
@@ -267,6 +298,18 @@ func flowCount(want int) step {
 		s.t.Helper()
 		if n := stats(s.t, s.p).Services[s.vip].Tracking.Flows; n != want {
 			s.t.Errorf("%d flows, want %d", n, want)
+		}
+	}
+}
+
+// ifTCP are steps of the cases with TCP.
+func ifTCP(all ...step) step {
+	return func(s *scene) {
+		s.t.Helper()
+		for _, do := range all {
+			if s.vip.Protocol == lb.TCP {
+				do(s)
+			}
 		}
 	}
 }
