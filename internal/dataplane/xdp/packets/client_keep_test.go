@@ -16,98 +16,64 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// arrive begins a flow of each of so many clients and returns their backends.
-func (w *clientsWorld) arrive(clients int) (homes []lb.BackendID) {
-	w.t.Helper()
-	for n := range clients {
-		homes = append(homes, w.begin(w.visitor(n)))
-	}
-	return homes
-}
-
-// wantHomes checks that new flows of the clients go where earlier ones went.
-func (w *clientsWorld) wantHomes(homes []lb.BackendID) {
-	w.t.Helper()
-	for n, home := range homes {
-		if id := w.begin(w.visitor(n)); id != home {
-			w.t.Errorf("client %d went to %s, was at %s", n, id, home)
-		}
-	}
-}
-
 // An agent that adopts the tables knows the clients, before and after it has received
 // of the service.
 func TestClientsOutliveAgents(t *testing.T) {
 	c := clientCase{lb.L2DSR, false, vip4, lb.TCP}
 	dir := testPins(t)
-	w := newClientsWorld(t, quietPlane(t, dir, program.FeatureL2DSR|program.FeatureClients), c, 6)
+	w := newClientService(t, quietPlane(t, dir, program.FeatureL2DSR|program.FeatureClients), c, 6)
 	homes := w.arrive(20)
 	w.grow(12)
-	if err := w.p.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.p.Close())
 	w.p = quietPlane(t, dir, program.FeatureL2DSR|program.FeatureClients)
 	w.hops = w.p.Hops.(*staticHops)
 	w.wantHomes(homes)
 	w.change(func(*lb.Service) {})
-	if err := w.p.SweepClients(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.p.SweepClients())
 	w.wantHomes(homes)
 }
 
 // Records that are not needed are deleted: those that are too old, those of backends
 // that have left, and those of services that don't remember clients any more.
 func TestClientsAreSwept(t *testing.T) {
-	p := quietPlane(t, testPins(t), clientFeatures)
-	for _, c := range clientCases() {
-		t.Run(c.String(), func(t *testing.T) {
-			w := newClientsWorld(t, p, c, 4)
-			defer w.leave()
-			want := func(n int) {
-				t.Helper()
-				if err := p.SweepClients(); err != nil {
-					t.Fatal(err)
-				}
-				if have := len(w.remembered()); have != n {
-					t.Errorf("%d clients are remembered, want %d", have, n)
-				}
-			}
-			w.arrive(16)
-			want(16)
-			w.wait(testAffinity - time.Minute)
-			w.arrive(5)
-			want(16)
-			w.wait(2 * time.Minute)
-			want(5)
-			w.change(func(svc *lb.Service) { svc.AffinityTimeout = time.Second })
-			w.wait(2 * time.Second)
-			want(0)
-			w.change(func(svc *lb.Service) { svc.AffinityTimeout = 0 })
-			w.arrive(3)
-			want(0)
-			w.change(func(svc *lb.Service) { svc.AffinityTimeout = testAffinity })
-			w.arrive(3)
-			want(3)
-			w.change(func(svc *lb.Service) { svc.AffinityTimeout = 0 })
-			want(0)
-		})
-	}
+	eachClientService(t, clientPlane(t), 4, func(w *clientService) {
+		want := func(n int) {
+			w.t.Helper()
+			must(w.t, w.p.SweepClients())
+			w.wantRemembered(n)
+		}
+		w.arrive(16)
+		want(16)
+		w.wait(testAffinity - time.Minute)
+		w.arrive(5)
+		want(16)
+		w.wait(2 * time.Minute)
+		want(5)
+		w.change(func(svc *lb.Service) { svc.AffinityTimeout = time.Second })
+		w.wait(2 * time.Second)
+		want(0)
+		w.change(func(svc *lb.Service) { svc.AffinityTimeout = 0 })
+		w.arrive(3)
+		want(0)
+		w.change(func(svc *lb.Service) { svc.AffinityTimeout = testAffinity })
+		w.arrive(3)
+		want(3)
+		w.change(func(svc *lb.Service) { svc.AffinityTimeout = 0 })
+		want(0)
+	})
 }
 
 // A record is its backend's alone: another one in the same slot gets none of its
 // clients, nor does another service of the same number.
 func TestClientsOfAnotherBackend(t *testing.T) {
 	p := quietPlane(t, testPins(t), program.FeatureL2DSR|program.FeatureClients)
-	w := newClientsWorld(t, p, clientCase{lb.L2DSR, false, vip6, lb.TCP}, 12)
+	w := newClientService(t, p, clientCase{lb.L2DSR, false, vip6, lb.TCP}, 12)
 	homes := w.arrive(30)
 	forge := func(change func(*table.BalancerClient)) {
 		t.Helper()
 		for key, c := range w.remembered() {
 			change(&c)
-			if err := p.Tables.Maps.Clients.Put(key, c); err != nil {
-				t.Fatal(err)
-			}
+			must(t, p.Tables.Maps.Clients.Put(key, c))
 		}
 	}
 	w.grow(12)
@@ -134,73 +100,60 @@ func TestClientsOfAnotherBackend(t *testing.T) {
 // A successor gives no backend a generation that a record still has.
 func TestClientsGenerationsAreNotGivenAgain(t *testing.T) {
 	dir := testPins(t)
-	w := newClientsWorld(t, quietPlane(t, dir, program.FeatureNAT|program.FeatureClients), clientCase{lb.NAT, false, vip4, lb.TCP}, 2)
+	w := newClientService(t, quietPlane(t, dir, program.FeatureNAT|program.FeatureClients), clientCase{lb.NAT, false, vip4, lb.TCP}, 2)
 	w.change(func(svc *lb.Service) { svc.Backends = w.service(3).Backends[2:] })
 	w.arrive(8)
 	endAllSessions(t, w.p)
 	w.change(func(svc *lb.Service) { svc.Backends = w.service(2).Backends })
 	for later := time.Duration(0); w.p.SlotsInUse(w.svc.VIP) > 2; later += time.Hour {
-		if err := w.p.SweepFlows(later); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.p.SweepFlows(later))
 	}
-	if n := len(w.remembered()); n != 8 {
-		t.Fatalf("%d clients are remembered, want 8", n)
-	}
-	if err := w.p.Close(); err != nil {
-		t.Fatal(err)
-	}
+	w.wantRemembered(8)
+	must(t, w.p.Close())
 	w.p = quietPlane(t, dir, program.FeatureNAT|program.FeatureClients)
 	w.hops = w.p.Hops.(*staticHops)
-	if n := len(w.remembered()); n != 0 {
-		t.Errorf("%d clients of a backend that left are remembered", n)
-	}
+	w.wantRemembered(0)
 	w.change(func(svc *lb.Service) { svc.Backends = w.service(4).Backends })
 	w.wantHomes(w.rings(8))
 }
 
 // A trace shows a client's record and writes none.
 func TestClientsTraced(t *testing.T) {
-	p := quietPlane(t, testPins(t), clientFeatures)
-	for _, c := range clientCases() {
-		t.Run(c.String(), func(t *testing.T) {
-			w := newClientsWorld(t, p, c, 4)
-			defer w.leave()
-			client := w.visitor(0)
-			ask := func(remembered bool, want lb.BackendID) dataplane.Trace {
-				t.Helper()
-				before := w.remembered()
-				w.port++
-				said := trace(t, p, flowPacket(w.svc.VIP, netip.AddrPortFrom(client, uint16(w.port))))
-				if said.Backend == nil || said.Backend.ID != want || said.Flow.Client != remembered {
-					t.Errorf("traced to %+v, flow %+v, want %s, remembered %t", said.Backend, said.Flow, want, remembered)
+	eachClientService(t, clientPlane(t), 4, func(w *clientService) {
+		client := w.visitor(0)
+		ask := func(remembered bool, want lb.BackendID) dataplane.Trace {
+			w.t.Helper()
+			before := w.remembered()
+			w.port++
+			said := trace(w.t, w.p, flowPacket(w.svc.VIP, netip.AddrPortFrom(client, uint16(w.port))))
+			if said.Backend == nil || said.Backend.ID != want || said.Flow.Client != remembered {
+				w.t.Errorf("traced to %+v, flow %+v, want %s, remembered %t", said.Backend, said.Flow, want, remembered)
+			}
+			after := w.remembered()
+			for key, c := range after {
+				if before[key] != c {
+					w.t.Errorf("the trace has written %+v", c)
 				}
-				after := w.remembered()
-				for key, c := range after {
-					if before[key] != c {
-						t.Errorf("the trace has written %+v", c)
-					}
-				}
-				return said
 			}
-			ask(false, w.ring(client))
-			home := w.begin(client)
-			ask(true, home)
-			for n := 4; w.ring(client) == home; n++ {
-				w.grow(1)
-			}
-			w.wait(time.Hour)
-			if said := ask(true, home); said.Ring.Backend != w.ring(client) {
-				t.Errorf("ring %+v", said.Ring)
-			}
-		})
-	}
+			return said
+		}
+		ask(false, w.ring(client))
+		home := w.begin(client)
+		ask(true, home)
+		for n := 4; w.ring(client) == home; n++ {
+			w.grow(1)
+		}
+		w.wait(time.Hour)
+		if said := ask(true, home); said.Ring.Backend != w.ring(client) {
+			w.t.Errorf("ring %+v", said.Ring)
+		}
+	})
 }
 
 // A flow whose own record made room for another one is where its client was last.
 func TestClientsEvictedFlows(t *testing.T) {
 	p := quietPlane(t, testPins(t), program.FeatureL2DSR|program.FeatureClients)
-	w := newClientsWorld(t, p, clientCase{lb.L2DSR, false, vip4, lb.TCP}, 4)
+	w := newClientService(t, p, clientCase{lb.L2DSR, false, vip4, lb.TCP}, 4)
 	homes := w.arrive(20)
 	w.grow(12)
 	w.wait(2 * testAffinity) // its client began no flow since, and is not remembered for new ones
@@ -208,9 +161,7 @@ func TestClientsEvictedFlows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n, home := range homes {
-		if id := w.goOn(w.visitor(n), 2001+n); id != home {
-			t.Errorf("the flow of client %d moved from %s to %s", n, home, id)
-		}
+		w.wantFlow(w.visitor(n), 2001+n, home)
 	}
 }
 
@@ -219,7 +170,7 @@ func TestClientsEvictedFlows(t *testing.T) {
 func TestTooManyNewClients(t *testing.T) {
 	const clients = 20
 	p := quietPlane(t, testPins(t), program.FeatureL2DSR|program.FeatureClients)
-	w := newClientsWorld(t, p, clientCase{lb.L2DSR, false, vip4, lb.TCP}, 4)
+	w := newClientService(t, p, clientCase{lb.L2DSR, false, vip4, lb.TCP}, 4)
 	homes := w.arrive(clients)
 	w.grow(12)
 	w.set(homes[0], func(b *lb.Backend) { b.Weight = 0 })
@@ -230,24 +181,20 @@ func TestTooManyNewClients(t *testing.T) {
 		if n < clients && homes[n] != homes[0] && id != homes[n] {
 			t.Errorf("client %d went to %s, was at %s", n, id, homes[n])
 		}
-		if got := w.goOn(w.visitor(n), 9000); got != id {
-			t.Errorf("the flow of client %d moved from %s to %s", n, id, got)
-		}
+		w.wantFlow(w.visitor(n), 9000, id)
 	}
-	if have := len(w.remembered()); have != clients {
-		t.Errorf("%d clients are remembered, want %d", have, clients)
-	}
+	w.wantRemembered(clients)
 }
 
 // A flood of new clients evicts none that are remembered.
 func TestFloodEvictsNoClient(t *testing.T) {
-	p := quietPlane(t, testPins(t), clientFeatures)
+	p := clientPlane(t)
 	for _, c := range clientCases() {
 		if c.vip.Is6() {
 			continue
 		}
 		t.Run(c.String(), func(t *testing.T) {
-			w := newClientsWorld(t, p, c, 4)
+			w := newClientService(t, p, c, 4)
 			defer w.leave()
 			homes := w.arrive(100)
 			for n := range 4 * testCapacity.Clients {
@@ -264,18 +211,16 @@ func TestFloodEvictsNoClient(t *testing.T) {
 
 // Services without a time-out write no record and look for none.
 func TestClientsOnlyWithTimeout(t *testing.T) {
-	p := quietPlane(t, testPins(t), clientFeatures)
+	p := clientPlane(t)
 	special := openQuietPlane(t, testPins(t), newStaticHops()) // its program has what the services need
 	for n, c := range clientCases() {
 		t.Run(c.String(), func(t *testing.T) {
-			w := newClientsWorld(t, p, c, 8)
+			w := newClientService(t, p, c, 8)
 			defer w.leave()
 			for _, affinity := range []lb.Affinity{lb.AffinityClient, lb.AffinityFlow} {
 				w.change(func(svc *lb.Service) { svc.Affinity, svc.AffinityTimeout = affinity, 0 })
 				w.arrive(10)
-				if have := len(w.remembered()); have != 0 {
-					t.Errorf("affinity %s: %d clients are remembered", affinity, have)
-				}
+				w.wantRemembered(0)
 			}
 			another := *w.svc
 			another.Port += uint16(n)
@@ -294,7 +239,7 @@ func TestClientsOnlyWithTimeout(t *testing.T) {
 // back, though the clients that are remembered never agree with the ring.
 func TestClientsDontHoldTheRing(t *testing.T) {
 	p := quietPlane(t, testPins(t), program.FeatureL2DSR|program.FeatureClients)
-	w := newClientsWorld(t, p, clientCase{lb.L2DSR, false, vip4, lb.TCP}, 8)
+	w := newClientService(t, p, clientCase{lb.L2DSR, false, vip4, lb.TCP}, 8)
 	w.change(func(svc *lb.Service) { svc.IdleTimeout = lb.MinIdleTimeout })
 	homes := w.arrive(20)
 	w.grow(8)
@@ -307,9 +252,7 @@ func TestClientsDontHoldTheRing(t *testing.T) {
 	}
 	later := time.Minute
 	for range 3 {
-		if err := errors.Join(p.Tables.Grace.Wait(t.Context(), p.Tables.Grace.Now()), p.SweepFlows(later)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(p.Tables.Grace.Wait(t.Context(), p.Tables.Grace.Now()), p.SweepFlows(later)))
 		later += time.Minute
 	}
 	if n := stats(t, p).Services[w.svc.VIP].Tracking.Unstable; n != 0 {

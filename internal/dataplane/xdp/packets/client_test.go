@@ -78,8 +78,8 @@ func (c clientCase) service(backends int) *lb.Service {
 	return svc
 }
 
-// clientsWorld is a data plane with such a service.
-type clientsWorld struct {
+// clientService is a data plane with such a service.
+type clientService struct {
 	clientCase
 	t    *testing.T
 	p    *xdp.Unattached
@@ -88,9 +88,9 @@ type clientsWorld struct {
 	port int // of the flow that began last
 }
 
-func newClientsWorld(t *testing.T, p *xdp.Unattached, c clientCase, backends int) *clientsWorld {
+func newClientService(t *testing.T, p *xdp.Unattached, c clientCase, backends int) *clientService {
 	hops := p.Hops.(*staticHops)
-	w := &clientsWorld{clientCase: c, t: t, p: p, hops: hops, svc: c.service(backends), port: 2000}
+	w := &clientService{clientCase: c, t: t, p: p, hops: hops, svc: c.service(backends), port: 2000}
 	if found := w.svc.Check(); len(found) > 0 {
 		t.Fatal(found)
 	}
@@ -98,8 +98,20 @@ func newClientsWorld(t *testing.T, p *xdp.Unattached, c clientCase, backends int
 	return w
 }
 
+// eachClientService runs a test for the service of each case.
+func eachClientService(t *testing.T, p *xdp.Unattached, backends int, test func(w *clientService)) {
+	t.Helper()
+	for _, c := range clientCases() {
+		t.Run(c.String(), func(t *testing.T) {
+			w := newClientService(t, p, c, backends)
+			defer w.leave()
+			test(w)
+		})
+	}
+}
+
 // leave ends the service, whose clients are forgotten then.
-func (w *clientsWorld) leave() {
+func (w *clientService) leave() {
 	w.t.Helper()
 	clear(w.hops.lost)
 	remove(w.t, w.p, w.svc.VIP)
@@ -112,6 +124,9 @@ func (w *clientsWorld) leave() {
 // clientFeatures are what the services of clientCases need.
 const clientFeatures = program.FeatureL2DSR | program.FeatureNAT | program.FeatureDSR | program.FeatureClients
 
+// clientPlane is a plane for the services of clientCases.
+func clientPlane(t *testing.T) *xdp.Unattached { return quietPlane(t, testPins(t), clientFeatures) }
+
 // quietPlane is a plane whose grace periods take no time, with one program for all cases.
 func quietPlane(t *testing.T, dir string, features program.Features) *xdp.Unattached {
 	p := openQuietPlane(t, dir, newStaticHops())
@@ -120,7 +135,7 @@ func quietPlane(t *testing.T, dir string, features program.Features) *xdp.Unatta
 }
 
 // change updates the service, which others have seen as it was.
-func (w *clientsWorld) change(do func(svc *lb.Service)) {
+func (w *clientService) change(do func(svc *lb.Service)) {
 	w.t.Helper()
 	next := *w.svc
 	next.Backends = slices.Clone(next.Backends)
@@ -130,7 +145,7 @@ func (w *clientsWorld) change(do func(svc *lb.Service)) {
 }
 
 // grow adds so many backends, which take their parts of the ring from the others.
-func (w *clientsWorld) grow(by int) {
+func (w *clientService) grow(by int) {
 	w.t.Helper()
 	w.change(func(svc *lb.Service) {
 		for n := range by {
@@ -140,7 +155,7 @@ func (w *clientsWorld) grow(by int) {
 }
 
 // set changes one backend.
-func (w *clientsWorld) set(id lb.BackendID, do func(*lb.Backend)) {
+func (w *clientService) set(id lb.BackendID, do func(*lb.Backend)) {
 	w.t.Helper()
 	w.change(func(svc *lb.Service) {
 		do(&svc.Backends[slices.IndexFunc(svc.Backends, func(b lb.Backend) bool { return b.ID() == id })])
@@ -148,7 +163,7 @@ func (w *clientsWorld) set(id lb.BackendID, do func(*lb.Backend)) {
 }
 
 // visitor is the nth client's address.
-func (w *clientsWorld) visitor(n int) netip.Addr {
+func (w *clientService) visitor(n int) netip.Addr {
 	a := client4.Addr()
 	if w.vip.Is6() {
 		a = client6.Addr()
@@ -168,7 +183,7 @@ func way(b lb.Backend) netip.Addr {
 }
 
 // sent is the backend that gets a frame; the zero ID if none does.
-func (w *clientsWorld) sent(in []byte) lb.BackendID {
+func (w *clientService) sent(in []byte) lb.BackendID {
 	w.t.Helper()
 	verdict, out := run(w.t, w.p, in)
 	if verdict != xdpTX {
@@ -184,7 +199,7 @@ func (w *clientsWorld) sent(in []byte) lb.BackendID {
 }
 
 // begin begins a flow of a client, as if no other was new, and returns its backend.
-func (w *clientsWorld) begin(client netip.Addr) lb.BackendID {
+func (w *clientService) begin(client netip.Addr) lb.BackendID {
 	w.t.Helper()
 	setLimit(w.t, w.p, table.BalancerRateRATE_CLIENT, 0)
 	w.port++
@@ -194,7 +209,7 @@ func (w *clientsWorld) begin(client netip.Addr) lb.BackendID {
 }
 
 // goOn sends another packet of the flow that began with that port.
-func (w *clientsWorld) goOn(client netip.Addr, port int) lb.BackendID {
+func (w *clientService) goOn(client netip.Addr, port int) lb.BackendID {
 	w.t.Helper()
 	from := netip.AddrPortFrom(client, uint16(port))
 	if w.protocol == lb.UDP {
@@ -204,7 +219,7 @@ func (w *clientsWorld) goOn(client netip.Addr, port int) lb.BackendID {
 }
 
 // ring is the backend that the ring says for a client.
-func (w *clientsWorld) ring(client netip.Addr) lb.BackendID {
+func (w *clientService) ring(client netip.Addr) lb.BackendID {
 	w.t.Helper()
 	var ring []maglev.Backend
 	for _, b := range w.svc.Backends {
@@ -218,15 +233,13 @@ func (w *clientsWorld) ring(client netip.Addr) lb.BackendID {
 		}
 	}
 	entries, err := maglev.Build(1, size, ring)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	hash := dataplanetest.FlowHash(1, w.svc.VIP, netip.AddrPortFrom(client, 0), lb.AffinityClient)
 	return ring[entries[hash>>32*uint64(size)>>32]].ID
 }
 
 // rings are the backends that the ring says for so many clients.
-func (w *clientsWorld) rings(clients int) (ids []lb.BackendID) {
+func (w *clientService) rings(clients int) (ids []lb.BackendID) {
 	w.t.Helper()
 	for n := range clients {
 		ids = append(ids, w.ring(w.visitor(n)))
@@ -235,183 +248,156 @@ func (w *clientsWorld) rings(clients int) (ids []lb.BackendID) {
 }
 
 // wait makes all records of clients older.
-func (w *clientsWorld) wait(by time.Duration) {
+func (w *clientService) wait(by time.Duration) {
 	w.t.Helper()
 	for key, c := range w.remembered() {
 		c.Seen -= uint64(by)
-		if err := w.p.Tables.Maps.Clients.Put(key, c); err != nil {
-			w.t.Fatal(err)
-		}
+		must(w.t, w.p.Tables.Maps.Clients.Put(key, c))
 	}
 }
 
 // remembered are the records of clients.
-func (w *clientsWorld) remembered() map[uint64]table.BalancerClient {
+func (w *clientService) remembered() map[uint64]table.BalancerClient {
 	w.t.Helper()
 	all := map[uint64]table.BalancerClient{}
 	err := table.EachRecord(w.p.Tables.Maps.Clients, func(key uint64, c *table.BalancerClient) { all[key] = *c })
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	return all
+}
+
+// arrive begins a flow of each of so many clients and returns their backends.
+func (w *clientService) arrive(clients int) (homes []lb.BackendID) {
+	w.t.Helper()
+	for n := range clients {
+		homes = append(homes, w.begin(w.visitor(n)))
+	}
+	return homes
+}
+
+// wantHomes checks the backends of new flows of the clients from the first one on.
+func (w *clientService) wantHomes(homes []lb.BackendID, first ...int) {
+	w.t.Helper()
+	for n, home := range homes {
+		for _, before := range first {
+			n += before
+		}
+		if id := w.begin(w.visitor(n)); id != home {
+			w.t.Errorf("client %d went to %s, want %s", n, id, home)
+		}
+	}
+}
+
+// wantRemembered checks the number of records.
+func (w *clientService) wantRemembered(clients int) {
+	w.t.Helper()
+	if have := len(w.remembered()); have != clients {
+		w.t.Errorf("%d clients are remembered, want %d", have, clients)
+	}
+}
+
+// wantMoved checks that new flows of a client go where the ring says, and returns to which
+// backend.
+func (w *clientService) wantMoved(client netip.Addr, from lb.BackendID) lb.BackendID {
+	w.t.Helper()
+	next := w.begin(client)
+	if want := w.ring(client); next != want || next == from {
+		w.t.Fatalf("from %s to %s, the ring says %s", from, next, want)
+	}
+	return next
+}
+
+// wantFlow checks that the flow that began with a port is at a backend.
+func (w *clientService) wantFlow(client netip.Addr, port int, home lb.BackendID) {
+	w.t.Helper()
+	if id := w.goOn(client, port); id != home {
+		w.t.Errorf("flow %d of %s moved from %s to %s", port, client, home, id)
+	}
 }
 
 // Clients that came before backends came and went stay where they were, new ones go
 // where the ring says, and so do those that were away for the time-out.
 func TestClientsStay(t *testing.T) {
 	const clients = 24
-	p := quietPlane(t, testPins(t), clientFeatures)
-	for _, c := range clientCases() {
-		t.Run(c.String(), func(t *testing.T) {
-			w := newClientsWorld(t, p, c, 8)
-			defer w.leave()
-			homes := w.rings(clients)
-			for n, home := range homes {
-				if id := w.begin(w.visitor(n)); id != home {
-					t.Errorf("client %d went to %s, the ring says %s", n, id, home)
-				}
-			}
-			w.grow(16)
-			moved, others := w.rings(2*clients), 0
-			for n, home := range homes {
-				if id := w.begin(w.visitor(n)); id != home {
-					t.Errorf("client %d went to %s, was at %s", n, id, home)
-				}
-				if moved[n] != home {
-					others++
-				}
-			}
-			if others == 0 {
-				t.Fatal("the ring hasn't changed for any client")
-			}
-			for n := clients; n < 2*clients; n++ {
-				if id := w.begin(w.visitor(n)); id != moved[n] {
-					t.Errorf("new client %d went to %s, the ring says %s", n, id, moved[n])
-				}
-			}
-			w.wait(testAffinity - time.Minute)
-			for n := range clients / 2 {
-				if id := w.begin(w.visitor(n)); id != homes[n] {
-					t.Errorf("client %d went to %s before its time was over, was at %s", n, id, homes[n])
-				}
-			}
-			w.wait(2 * time.Minute)
-			for n, home := range homes {
-				want := home // seen again a moment ago
-				if n >= clients/2 {
-					want = moved[n]
-				}
-				if id := w.begin(w.visitor(n)); id != want {
-					t.Errorf("client %d went to %s, want %s", n, id, want)
-				}
-			}
-		})
-	}
+	eachClientService(t, clientPlane(t), 8, func(w *clientService) {
+		homes := w.rings(clients)
+		w.wantHomes(homes)
+		w.grow(16)
+		moved := w.rings(2 * clients)
+		w.wantHomes(homes)
+		if slices.Equal(moved[:clients], homes) {
+			w.t.Fatal("the ring hasn't changed for any client")
+		}
+		w.wantHomes(moved[clients:], clients)
+		w.wait(testAffinity - time.Minute)
+		w.wantHomes(homes[:clients/2])
+		w.wait(2 * time.Minute)
+		w.wantHomes(slices.Concat(homes[:clients/2], moved[clients/2:clients])) // half of them were seen a moment ago
+	})
 }
 
 // A client whose backend takes no new flows gets another one and stays there, also
 // when the first one is back; flows that it has stay where they are.
 func TestClientsBackendDrains(t *testing.T) {
-	p := quietPlane(t, testPins(t), clientFeatures)
-	for _, c := range clientCases() {
-		t.Run(c.String(), func(t *testing.T) {
-			w := newClientsWorld(t, p, c, 8)
-			defer w.leave()
-			client := w.visitor(0)
-			home := w.begin(client)
-			port := w.port
-			w.set(home, func(b *lb.Backend) { b.Weight = 0 })
-			next := w.begin(client)
-			if want := w.ring(client); next != want || next == home {
-				t.Fatalf("from a drained backend to %s, the ring says %s", next, want)
-			}
-			later := w.port
-			if id := w.goOn(client, port); id != home {
-				t.Errorf("the flow that was there moved from %s to %s", home, id)
-			}
-			w.set(home, func(b *lb.Backend) { b.Weight = 1 })
-			if id := w.begin(client); id != next {
-				t.Errorf("went to %s when the drained backend was back, was at %s", id, next)
-			}
-			for flow, want := range map[int]lb.BackendID{port: home, later: next} {
-				if id := w.goOn(client, flow); id != want {
-					t.Errorf("flow %d moved from %s to %s", flow, want, id)
-				}
-			}
-		})
-	}
+	eachClientService(t, clientPlane(t), 8, func(w *clientService) {
+		client := w.visitor(0)
+		home := w.begin(client)
+		port := w.port
+		w.set(home, func(b *lb.Backend) { b.Weight = 0 })
+		next := w.wantMoved(client, home)
+		later := w.port
+		w.wantFlow(client, port, home)
+		w.set(home, func(b *lb.Backend) { b.Weight = 1 })
+		w.wantHomes([]lb.BackendID{next})
+		w.wantFlow(client, port, home)
+		w.wantFlow(client, later, next)
+	})
 }
 
-// A backend that is gone, unhealthy or not reachable loses its clients for good.
+// A backend that was removed, is unhealthy or not reachable loses its clients for good.
 func TestClientsBackendGoes(t *testing.T) {
-	p := quietPlane(t, testPins(t), clientFeatures)
-	for name, do := range map[string]func(w *clientsWorld, home lb.BackendID, goes bool){
-		"unhealthy": func(w *clientsWorld, home lb.BackendID, goes bool) {
-			w.set(home, func(b *lb.Backend) { b.Down = goes })
+	p := clientPlane(t)
+	for name, set := range map[string]func(w *clientService, home lb.BackendID, usable bool){
+		"unhealthy": func(w *clientService, home lb.BackendID, usable bool) {
+			w.set(home, func(b *lb.Backend) { b.Down = !usable })
 		},
-		"lost": func(w *clientsWorld, home lb.BackendID, goes bool) {
-			for _, b := range w.svc.Backends {
-				if b.ID() == home {
-					w.hops.lost[way(b)] = goes
-				}
-			}
-			w.change(func(*lb.Service) {})
+		"lost": func(w *clientService, home lb.BackendID, usable bool) {
+			w.set(home, func(b *lb.Backend) { w.hops.lost[way(*b)] = !usable })
 		},
-		"removed": func(w *clientsWorld, home lb.BackendID, goes bool) {
+		"removed": func(w *clientService, home lb.BackendID, usable bool) {
 			w.change(func(svc *lb.Service) {
-				if goes {
+				svc.Backends = w.service(8).Backends
+				if !usable {
 					svc.Backends = slices.DeleteFunc(svc.Backends, func(b lb.Backend) bool { return b.ID() == home })
-				} else {
-					svc.Backends = w.service(8).Backends
 				}
 			})
 		},
 	} {
-		for _, c := range clientCases() {
-			t.Run(name+"/"+c.String(), func(t *testing.T) {
-				w := newClientsWorld(t, p, c, 8)
-				defer w.leave()
-				client := w.visitor(3)
-				home := w.begin(client)
-				do(w, home, true)
-				next := w.begin(client)
-				if want := w.ring(client); next != want || next == home {
-					t.Fatalf("went to %s, was at %s, the ring says %s", next, home, want)
-				}
-				do(w, home, false)
-				if id := w.begin(client); id != next {
-					t.Errorf("went to %s when its first backend was back, was at %s", id, next)
-				}
+		t.Run(name, func(t *testing.T) {
+			eachClientService(t, p, 8, func(w *clientService) {
+				home := w.begin(w.visitor(0))
+				set(w, home, false)
+				next := w.wantMoved(w.visitor(0), home)
+				set(w, home, true)
+				w.wantHomes([]lb.BackendID{next})
 			})
-		}
+		})
 	}
 }
 
 // Without a backend for new flows a client gets none, whatever is remembered.
 func TestClientsWithoutBackends(t *testing.T) {
-	p := quietPlane(t, testPins(t), clientFeatures)
-	for _, c := range clientCases() {
-		t.Run(c.String(), func(t *testing.T) {
-			w := newClientsWorld(t, p, c, 3)
-			defer w.leave()
-			client := w.visitor(0)
-			home := w.begin(client)
+	eachClientService(t, clientPlane(t), 3, func(w *clientService) {
+		weigh := func(weight int) {
 			w.change(func(svc *lb.Service) {
 				for i := range svc.Backends {
-					svc.Backends[i].Weight = 0
+					svc.Backends[i].Weight = weight
 				}
 			})
-			if id := w.begin(client); id.IsValid() {
-				t.Errorf("a new flow went to %s, which is drained", id)
-			}
-			w.change(func(svc *lb.Service) {
-				for i := range svc.Backends {
-					svc.Backends[i].Weight = 1
-				}
-			})
-			if id := w.begin(client); id != home {
-				t.Errorf("went to %s, was at %s", id, home)
-			}
-		})
-	}
+		}
+		homes := w.arrive(1)
+		weigh(0)
+		w.wantHomes([]lb.BackendID{{}})
+		weigh(1)
+		w.wantHomes(homes)
+	})
 }
