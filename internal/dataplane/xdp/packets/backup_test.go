@@ -30,9 +30,7 @@ func TestBackups(t *testing.T) {
 		svc := *s.Service
 		svc.Backends = backends
 		snapshot, err := desired.Set([]lb.Service{svc})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		update(t, s.p, snapshot.Services[0].Service)
 	}
 	judge := func(healthy bool, backends ...lb.Backend) {

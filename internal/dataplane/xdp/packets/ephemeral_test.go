@@ -21,20 +21,14 @@ func TestEphemeralBackends(t *testing.T) {
 				svc.Protocol, svc.Forward, svc.Ephemeral = lb.UDP, forward, ephemeral
 				all := svc.Backends
 				update(t, p, svc)
-				at := map[netip.AddrPort]netip.Addr{}
-				send := func(client netip.AddrPort) netip.Addr {
-					verdict, out := run(t, p, flowPacket(svc.VIP, client))
-					if verdict != xdpTX {
-						t.Fatalf("%s: verdict %d", client, verdict)
+				send := func(client netip.AddrPort) lb.BackendID {
+					id, ok := chosen(t, p, svc.VIP, client, all)
+					if !ok {
+						t.Fatalf("%s: no backend", client)
 					}
-					for _, b := range all {
-						if [6]byte(out[:6]) == macOf(b.Address) {
-							return b.Address
-						}
-					}
-					t.Fatalf("%s: frame to % x", client, out[:6])
-					return netip.Addr{}
+					return id
 				}
+				at := map[netip.AddrPort]lb.BackendID{}
 				for i := range 40 {
 					client := netip.AddrPortFrom(client4.Addr(), uint16(1000+i))
 					at[client] = send(client)
@@ -45,9 +39,9 @@ func TestEphemeralBackends(t *testing.T) {
 				stayed := 0
 				for client, was := range at {
 					switch is := send(client); {
-					case is == all[0].Address:
+					case is == all[0].ID():
 						stayed++
-					case was != all[0].Address && is != was:
+					case was != all[0].ID() && is != was:
 						t.Errorf("%s moved from %s to %s", client, was, is)
 					}
 				}

@@ -16,9 +16,7 @@ import (
 func flows(t *testing.T, p *xdp.Unattached, query dataplane.FlowQuery) dataplane.Flows {
 	t.Helper()
 	found, err := p.Flows(context.Background(), query)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return found
 }
 

@@ -49,9 +49,7 @@ func TestTablesGrow(t *testing.T) {
 	for _, size := range []struct{ services, backends, hasServices, hasBackends int }{
 		{64, 1 << 10, 64, 1 << 10}, {1 << 10, 1 << 10, 1 << 10, 1 << 10}, {8, 16, 1 << 10, 1 << 10}, {1 << 13, 1 << 12, 1 << 13, 1 << 12},
 	} {
-		if err := p.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Close())
 		p = openSized(t, dir, size.services, size.backends)
 		if c := p.Tables.Capacity; c.Services != size.hasServices || c.Backends != size.hasBackends || c.RingEntries < 128*size.hasBackends {
 			t.Errorf("capacity %+v, want %+v", c, size)

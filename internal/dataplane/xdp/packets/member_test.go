@@ -31,8 +31,10 @@ func (c memberCase) String() string {
 	return fmt.Sprintf("%s/%s over %s", c.forward, family(c.vip), family(c.own))
 }
 
-func memberCases() (all []memberCase) {
-	for _, forward := range []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE} {
+func memberCases() []memberCase { return membersBy(lb.L2DSR, lb.IPIP, lb.GUE) }
+
+func membersBy(forwards ...lb.Forward) (all []memberCase) {
+	for _, forward := range forwards {
 		for _, vip := range []netip.Addr{vip4, vip6} {
 			all = append(all, memberCase{forward, vip, local4, node4}, memberCase{forward, vip, local6, node6})
 		}
@@ -122,40 +124,24 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// What would go back to the node that sent it by L2 DSR is taken, though it isn't known yet
-// that this node's MAC address is a balancer's.
+// A frame that would go back by L2 DSR to the node that sent it is accepted, though this
+// node doesn't know yet that its MAC address is a balancer's. It has to pass the list of sources.
 func TestMemberNotYetKnown(t *testing.T) {
 	here, _ := newTestPlane(t)
-	for _, c := range memberCases() {
-		if c.forward != lb.L2DSR {
-			continue
-		}
+	for _, c := range membersBy(lb.L2DSR) {
 		svc := c.at(c.own, c.other.Next())
 		svc.Backends[0].Weight = 0
-		update(t, here, svc)
 		in := flowPacket(svc.VIP, c.client(0))
 		from := macOf(c.other)
 		copy(in[6:12], from[:])
+		update(t, here, svc)
 		wantDelivered(t, here, in, in, "pass_from_peer")
 		remove(t, here, svc.VIP)
-	}
-}
-
-// A frame with the MAC address of a balancer doesn't pass a service's list of sources.
-func TestMembersSources(t *testing.T) {
-	p, _ := newTestPlane(t)
-	for _, c := range memberCases() {
-		if c.forward != lb.L2DSR {
-			continue
-		}
-		svc := c.at(c.own, c.other)
+		svc = c.at(c.own, c.other)
 		svc.Sources.Deny = []netip.Prefix{netip.PrefixFrom(c.client(0).Addr(), c.vip.BitLen())}
-		update(t, p, svc)
-		in := flowPacket(svc.VIP, c.client(0))
-		from := macOf(c.other)
-		copy(in[6:12], from[:])
-		wantBytes(t, p, in, in, xdpDrop, "drop_source_denied")
-		remove(t, p, svc.VIP)
+		update(t, here, svc)
+		wantBytes(t, here, in, in, xdpDrop, "drop_source_denied")
+		remove(t, here, svc.VIP)
 	}
 }
 
@@ -211,10 +197,7 @@ func (c memberCase) carrying(from, to netip.Addr, inner []gopacket.SerializableL
 // service that is shared in this way: all others stay as they are.
 func TestTunnelsOfStrangers(t *testing.T) {
 	p, _ := newTestPlane(t)
-	for _, c := range memberCases() {
-		if c.forward == lb.L2DSR {
-			continue
-		}
+	for _, c := range membersBy(lb.IPIP, lb.GUE) {
 		t.Run(c.String(), func(t *testing.T) {
 			svc := c.at(c.own, c.other)
 			update(t, p, svc)
@@ -257,10 +240,7 @@ func TestTunnelsOfStrangers(t *testing.T) {
 // The congestion marks of tunnels between balancers reach the packet.
 func TestMembersECN(t *testing.T) {
 	p, _ := newTestPlane(t)
-	for _, c := range memberCases() {
-		if c.forward != lb.IPIP {
-			continue
-		}
+	for _, c := range membersBy(lb.IPIP) {
 		svc := c.at(c.own, c.other)
 		update(t, p, svc)
 		for _, e := range ecnCases() {
@@ -331,9 +311,7 @@ func TestMembersOutliveTheAgent(t *testing.T) {
 	c := memberCase{lb.IPIP, vip4, local4, node4}
 	svc := c.at(c.own, c.other)
 	update(t, first, svc)
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.Close())
 	second := openTestPlane(t, dir, newStaticHops())
 	in := c.tunnelled(c.other, c.own, c.vip)
 	out := append(append(bytes.Clone(in[:12]), 0x08, 0), in[34:]...)
@@ -341,9 +319,7 @@ func TestMembersOutliveTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantDelivered(t, second, in, out, "pass_from_peer")
-	if err := second.Prune(context.Background(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second.Prune(context.Background(), nil))
 	wantDelivered(t, second, in, in, "pass_not_tcp_udp")
 	var key table.BalancerPeerKey
 	if err := second.Tables.Maps.Peers.NextKey(nil, &key); err == nil {

@@ -153,9 +153,7 @@ func inNamespace(t *testing.T, fn func() error) {
 			return fn()
 		}()
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-done)
 }
 
 // addVeth makes a veth pair whose ends are up.
@@ -215,10 +213,13 @@ func noGrace() error { return nil }
 
 func openPlane(t testing.TB, dir string, hops xdp.Resolver, capacity table.Capacity, synchronize func() error) *xdp.Unattached {
 	t.Helper()
-	p, err := xdp.OpenUnattached(testConfig(dir, capacity, synchronize), hops)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return openConfig(t, testConfig(dir, capacity, synchronize), hops)
+}
+
+func openConfig(t testing.TB, config xdp.Config, hops xdp.Resolver) *xdp.Unattached {
+	t.Helper()
+	p, err := xdp.OpenUnattached(config, hops)
+	must(t, err)
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -261,9 +262,7 @@ func newTestPlane(t *testing.T) (*xdp.Unattached, *staticHops) {
 	}
 	if shared.plane == nil {
 		plane, err := xdp.OpenUnattached(testConfig("", testCapacity, noGrace), &shared.hops)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		shared.plane, shared.programs = plane, map[program.Features]*ebpf.Program{}
 	}
 	shared.hops, shared.used = sharedHops{hops}, true
@@ -289,23 +288,17 @@ func programOf(t testing.TB, p *xdp.Unattached) *ebpf.Program {
 		needs := p.Programs.Needs()
 		if shared.programs[needs] == nil {
 			compiled, err := p.Programs.Compile(needs)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			shared.programs[needs] = compiled
 		}
 		next, err := shared.programs[needs].Clone()
 		if err == nil {
 			err = p.Programs.Use(next, needs)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	program, err := p.Program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return program
 }
 
@@ -385,9 +378,7 @@ func TestContract(t *testing.T) {
 		t.Run(forward.String(), func(t *testing.T) {
 			dataplanetest.RunContract(t, dataplanetest.Harness{
 				New: func(t *testing.T) dataplane.DataPlane {
-					if err := p.Prune(t.Context(), nil); err != nil {
-						t.Fatal(err)
-					}
+					must(t, p.Prune(t.Context(), nil))
 					return p
 				},
 				Limits: xdp.Limits(), Forward: forward, MAC: macOf,
