@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 
@@ -50,40 +49,48 @@ func errorFrame(from, to netip.Addr, m message, quote []byte, ttl uint8) frame {
 // every checksum that they hold right: whatever the router, the kind of error,
 // and the length of the quote.
 func TestNATErrors(t *testing.T) {
-	p, _ := newTestPlane(t)
-	for _, c := range natCases() {
-		update(t, p, c.service())
-		port := begin(t, p, c)
-		before := states(t, p)
-		for _, m := range errorsOf(c.vip.Address) {
-			for _, transport := range []int{8, 16, 18, 19, 28, 29, 0} {
-				t.Run(fmt.Sprintf("%s %d/%d quotes %d", c.vip, m.kind, m.code, transport), func(t *testing.T) {
-					testErrors(t, p, c, port, m, transport)
-				})
+	runScenarios(t,
+		scenario{"session", natCases(), steps{serve(natCase.service), newSession, sameState(func(s *scene) {
+			for _, m := range errorsOf(s.vip.Address) {
+				for _, transport := range []int{8, 16, 18, 19, 28, 29, 0} {
+					s.t.Run(fmt.Sprintf("%d/%d quotes %d", m.kind, m.code, transport), func(t *testing.T) {
+						testErrors(t, s.p, s.natCase, s.port, m, transport)
+					})
+				}
 			}
-		}
-		if got := states(t, p); got != before {
-			t.Errorf("errors changed states from %d to %d", before, got)
-		}
-		endAllSessions(t, p)
-		remove(t, p, c.vip)
-	}
+		})}},
+		// An error about a packet of no session is the kernel's, if it is for this node, and
+		// dropped, if it is for the VIP.
+		scenario{"no session", natCases(), steps{serve(natCase.service), func(s *scene) {
+			m, there := errorsOf(s.vip.Address)[0], router(s.vip.Address)
+			toNode := errorFrame(there, s.snat(), m, packetOf(s.atServer(tcpACK, 2000)), 60)
+			toVIP := errorFrame(there, s.vip.Address, m, packetOf(s.atClient(tcpACK)), 60)
+			wantExit(s.t, s.p, toNode.build(), xdpPass, "pass_not_vip")
+			wantExit(s.t, s.p, toVIP.build(), xdpDrop, "drop_no_session")
+		}}},
+	)
+}
+
+// errorToClient is an error of a router on the servers' side about what the node has sent to the
+// server, as it arrives and as it leaves for the client.
+func (c natCase) errorToClient(port uint16, m message, transport int) (in, want frame) {
+	in = errorFrame(router(c.vip.Address), c.snat(), m, quoteOf(c.atServer(tcpACK, port), transport), 60)
+	want = errorFrame(c.vip.Address, c.client.Addr(), m, retimed(quoteOf(c.fromClient(tcpACK), transport), 59), 59)
+	in.source, in.destination = macOf(c.backend.Addr()), ownMAC
+	want.source, want.destination = balancerMAC, clientMAC
+	return in, want
 }
 
 func testErrors(t *testing.T, p *xdp.Unattached, c natCase, port uint16, m message, transport int) {
-	vip, there := c.vip.Address, router(c.vip.Address)
-	// A router on the servers' side says that what we sent didn't arrive.
-	in := errorFrame(there, c.snat(), m, quoteOf(c.atServer(tcpACK, port), transport), 60)
-	want := errorFrame(vip, c.client.Addr(), m, retimed(quoteOf(c.fromClient(tcpACK), transport), 59), 59)
-	in.source, in.destination = macOf(c.backend.Addr()), ownMAC
-	want.source, want.destination = balancerMAC, clientMAC
-	wantError(t, p, in, want, "forward_nat_reply")
+	t.Helper()
+	in, want := c.errorToClient(port, m, transport)
+	wantFrame(t, p, in, want, xdpTX, "forward_nat_reply")
 	// One on the clients' side says the same of what the server sent.
-	in = errorFrame(there, vip, m, quoteOf(c.atClient(tcpACK), transport), 60)
+	in = errorFrame(router(c.vip.Address), c.vip.Address, m, quoteOf(c.atClient(tcpACK), transport), 60)
 	want = errorFrame(c.snat(), c.backend.Addr(), m, retimed(quoteOf(c.fromServer(tcpACK, port), transport), 59), 59)
 	in.source, in.destination = lb.MAC{2, 9, 9, 9, 9, 9}, balancerMAC // another one than the client's
 	want.source, want.destination = ownMAC, macOf(c.backend.Addr())
-	wantError(t, p, in, want, "forward_nat")
+	wantFrame(t, p, in, want, xdpTX, "forward_nat")
 }
 
 // retimed is a packet with another TTL: routers quote what they got.
@@ -96,27 +103,6 @@ func retimed(packet []byte, ttl uint8) []byte {
 	packet[8] = ttl
 	fixChecksum(packet)
 	return packet
-}
-
-func wantError(t *testing.T, p *xdp.Unattached, in, want frame, exit string) {
-	t.Helper()
-	out := wantVerdict(t, p, in.build(), xdpTX, exit)
-	if want := want.build(); !bytes.Equal(out, want) {
-		t.Errorf("frame differs:\n%s\n% x\n% x", cmp.Diff(dump(want), dump(out)), want, out)
-	}
-}
-
-// Errors about packets of no session: the kernel's, if they are for this node,
-// and of no session, if they are for the VIP.
-func TestNATErrorsOfNoSession(t *testing.T) {
-	p, _ := newTestPlane(t)
-	for _, c := range natCases() {
-		update(t, p, c.service())
-		m := errorsOf(c.vip.Address)[0]
-		wantExit(t, p, errorFrame(router(c.vip.Address), c.snat(), m, packetOf(c.atServer(tcpACK, 2000)), 60).build(), xdpPass, "pass_not_vip")
-		wantExit(t, p, errorFrame(router(c.vip.Address), c.vip.Address, m, packetOf(c.atClient(tcpACK)), 60).build(), xdpDrop, "drop_no_session")
-		remove(t, p, c.vip)
-	}
 }
 
 // A packet that may make no further hop doesn't, in either direction.

@@ -4,7 +4,6 @@ package packets_test
 
 import (
 	"context"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -23,15 +22,11 @@ func TestNATRestart(t *testing.T) {
 		ports[c.vip] = begin(t, first, c)
 		exchange(t, first, c, ports[c.vip], "sSA", "cA")
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.Close())
 	second := openTestPlane(t, pins, newStaticHops())
 	check := func() {
 		t.Helper()
-		if err := second.SweepSessions(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, second.SweepSessions())
 		for _, c := range natCases() {
 			exchange(t, second, c, ports[c.vip], "cA", "sA")
 		}
@@ -46,48 +41,22 @@ func TestNATRestart(t *testing.T) {
 // The slot of a backend that has left stays its own as long as a session names it,
 // then it is free; and the session's traffic still counts.
 func TestNATKeepsSlots(t *testing.T) {
-	p, _ := newTestPlane(t)
-	c := natCaseOf(vip4, lb.UDP)
-	svc := c.twoBackends()
-	update(t, p, svc)
-	first := chosenBy(t, p, c)
-	stayed := *svc
-	stayed.Backends = nil
-	for _, b := range svc.Backends {
-		if b.Address != first.server.Addr() {
-			stayed.Backends = append(stayed.Backends, b)
-		}
-	}
-	update(t, p, &stayed)
 	later := time.Duration(0)
-	taken := func() int {
-		t.Helper()
-		later += time.Hour // behind the service's own idle time-out: its ring settles
-		if err := p.SweepSessions(); err != nil {
-			t.Fatal(err)
+	slots := func(want int) step {
+		return func(s *scene) {
+			later += time.Hour // behind the service's own idle time-out: its ring settles
+			must(s.t, s.p.SweepSessions())
+			must(s.t, s.p.Tables.Grace.Wait(context.Background(), s.p.Tables.Grace.Now()))
+			must(s.t, s.p.SweepFlows(later))
+			if n := s.p.SlotsInUse(s.vip); n != want {
+				s.t.Fatalf("%d slots are taken, want %d", n, want)
+			}
 		}
-		if err := p.Tables.Grace.Wait(context.Background(), p.Tables.Grace.Now()); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.SweepFlows(later); err != nil {
-			t.Fatal(err)
-		}
-		return p.SlotsInUse(c.vip)
 	}
-	if n := taken(); n != 2 {
-		t.Fatalf("%d slots are taken, want 2", n)
-	}
-	in := c.fromClient(0).build()
-	if end := endOf(lb.UDP, wantVerdict(t, p, in, xdpTX, "forward_nat")); end != first {
-		t.Errorf("moved from %v to %v", first, end)
-	}
-	silence(t, p, 35*time.Second)
-	if n := taken(); n != 1 {
-		t.Errorf("%d slots are taken, want 1", n)
-	}
-	if got := stats(t, p).Services[c.vip]; got.Packets != 2 || got.NewFlows != 1 {
-		t.Errorf("traffic %+v", got.Traffic)
-	}
+	runScenarios(t, scenario{"", udp(natCases())[:1], steps{
+		serve(natCase.twoBackends), newSessionOf, change(removed), slots(2), send("c"),
+		idle(35 * time.Second), slots(1), traffic(3, 1),
+	}})
 }
 
 // Sessions are listed and counted as flows; one that closes is said to.
@@ -112,9 +81,7 @@ func TestNATFlowsAreListed(t *testing.T) {
 	}
 	silence(t, p, 10*time.Second)
 	counts, err := p.CountFlows(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, c := range natCases() {
 		want := 0
 		if c.vip.Protocol == lb.UDP {
@@ -145,9 +112,7 @@ func TestNATServiceLeaves(t *testing.T) {
 	}
 	wantExit(t, p, c.fromServer(tcpACK, port).build(), xdpPass, "pass_not_vip")
 	wantVerdict(t, p, c.fromClient(tcpACK).build(), xdpTX, "answer_reset")
-	if err := p.SweepSessions(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.SweepSessions())
 	if n := len(sessionsOf(t, p)); n != 0 {
 		t.Errorf("%d entries are left", n)
 	}
@@ -156,50 +121,31 @@ func TestNATServiceLeaves(t *testing.T) {
 // A refused connection is reported to the agent, if the service's check is passive: a
 // reset that answers the first packet, and no other.
 func TestNATRefusals(t *testing.T) {
-	p, _ := newTestPlane(t)
-	for _, vip := range []netip.Addr{vip4, vip6} {
-		c := natCaseOf(vip, lb.TCP)
-		quiet, passive := c.service(), c.service()
-		passive.Health = &lb.HealthCheck{Type: lb.HealthTCP, Passive: true}
-		update(t, p, quiet)
-		port := begin(t, p, c)
-		exchange(t, p, c, port, "sRA")
-		update(t, p, passive)
-		port = begin(t, p, c)
-		exchange(t, p, c, port, "sSA", "cA", "sRA")
-		port = begin(t, p, c)
-		exchange(t, p, c, port, "sRA", "sRA")
-		select {
-		case got := <-p.Refused():
-			if want := (dataplane.Refusal{VIP: c.vip, Backend: c.backend}); got != want {
-				t.Errorf("refused by %v, want %v", got, want)
+	runScenarios(t, scenario{"", tcp(natCases()), steps{
+		serve(natCase.service), newSession, send("sRA"),
+		change(func(_ *scene, svc *lb.Service) { svc.Health = &lb.HealthCheck{Type: lb.HealthTCP, Passive: true} }),
+		newSession, send("sSA", "cA", "sRA"), newSession, send("sRA", "sRA"),
+		func(s *scene) {
+			select {
+			case got := <-s.p.Refused():
+				if want := (dataplane.Refusal{VIP: s.vip, Backend: s.backend}); got != want {
+					s.t.Errorf("refused by %v, want %v", got, want)
+				}
+			case <-time.After(10 * time.Second):
+				s.t.Fatal("no refusal was reported")
 			}
-		case <-time.After(10 * time.Second):
-			t.Fatal("no refusal was reported")
-		}
-		select {
-		case got := <-p.Refused():
-			t.Errorf("reported %v too", got)
-		default:
-		}
-	}
+			select {
+			case got := <-s.p.Refused():
+				s.t.Errorf("reported %v too", got)
+			default:
+			}
+		},
+	}})
 }
 
-// Affinity picks the backend of new sessions: all of a client at one, and QUIC
-// connections where their ids say.
-func TestNATAffinity(t *testing.T) {
+// QUIC connections begin sessions where their IDs say. The contract has other affinities.
+func TestNATQUIC(t *testing.T) {
 	p, _ := newTestPlane(t)
-	svc := manyBackends(vip4, 16)
-	svc.Forward, svc.Affinity = lb.NAT, lb.AffinityClient
-	update(t, p, svc)
-	servers := map[netip.AddrPort]bool{}
-	for port := range 32 {
-		_, out := run(t, p, flowPacket(svc.VIP, clientOf(vip4, 2000+port)))
-		servers[endOf(svc.Protocol, out).server] = true
-	}
-	if len(servers) != 1 {
-		t.Errorf("flows of a client went to %v", servers)
-	}
 	quic := quicService(vip4, 16)
 	quic.Forward, quic.Port = lb.NAT, 443
 	for i := range quic.Backends {

@@ -4,9 +4,10 @@ package packets_test
 
 import (
 	"bytes"
-	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,71 +29,52 @@ func inFragments(f frame, id uint32, size int) [][]byte {
 	return frames
 }
 
+// wantFragments puts the fragments of a frame's packet in, and checks what comes out.
+func wantFragments(t *testing.T, p *xdp.Unattached, in, want frame, id uint32, size int, exit string) {
+	t.Helper()
+	fragments := inFragments(want, id, size)
+	for i, fragment := range inFragments(in, id, size) {
+		wantBytes(t, p, fragment, fragments[i], xdpTX, exit)
+	}
+}
+
 // Fragments follow their first one in both directions: that one gets ports and the
 // whole packet's checksum, all get the addresses.
 func TestNATFragments(t *testing.T) {
-	p, _ := newTestPlane(t)
 	id := uint32(0)
-	for _, c := range natCases() {
-		t.Run(c.vip.String(), func(t *testing.T) {
-			update(t, p, c.service())
-			endAllSessions(t, p)
-			port := begin(t, p, c)
-			c.payload = string(bytes.Repeat([]byte("fragments"), 150))
-			for _, size := range []int{24, 512, 1024} {
-				id++
-				in, want := inFragments(c.fromClient(tcpACK), id, size), inFragments(c.atServer(tcpACK, port), id, size)
-				for i := range in {
-					wantBytes(t, p, in[i], want[i], xdpTX, "forward_nat")
-				}
-				in, want = inFragments(c.fromServer(tcpACK, port), id, size), inFragments(c.atClient(tcpACK), id, size)
-				for i := range in {
-					wantBytes(t, p, in[i], want[i], xdpTX, "forward_nat_reply")
-				}
-			}
-			later := inFragments(c.fromServer(tcpACK, port), 99, 512)[1]
-			wantExit(t, p, later, xdpPass, "pass_fragment")
-		})
-	}
+	runScenarios(t, scenario{"", natCases(), steps{serve(natCase.service), newSession, func(s *scene) {
+		s.payload = strings.Repeat("fragments", 150)
+		for _, size := range []int{24, 512, 1024} {
+			id++
+			wantFragments(s.t, s.p, s.fromClient(tcpACK), s.atServer(tcpACK, s.port), id, size, "forward_nat")
+			wantFragments(s.t, s.p, s.fromServer(tcpACK, s.port), s.atClient(tcpACK), id, size, "forward_nat_reply")
+		}
+		wantExit(s.t, s.p, inFragments(s.fromServer(tcpACK, s.port), 99, 512)[1], xdpPass, "pass_fragment")
+	}}})
 }
 
 // Options and extension headers are carried along.
 func TestNATOptions(t *testing.T) {
-	p, _ := newTestPlane(t)
-	for _, c := range natCases() {
-		update(t, p, c.service())
-		port := begin(t, p, c)
-		in, want := c.fromClient(tcpACK), c.atServer(tcpACK, port)
-		if c.vip.Address.Is6() {
-			wantBytes(t, p, chain(in.build(), 0, 60, 60), chain(want.build(), 0, 60, 60), xdpTX, "forward_nat")
-			continue
+	runScenarios(t, scenario{"", natCases(), steps{serve(natCase.service), newSession, func(s *scene) {
+		in, want := s.fromClient(tcpACK), s.atServer(tcpACK, s.port)
+		if s.vip.Address.Is6() {
+			wantBytes(s.t, s.p, chain(in.build(), 0, 60, 60), chain(want.build(), 0, 60, 60), xdpTX, "forward_nat")
+			return
 		}
 		for _, f := range []frame{in, want} {
 			f.ip[0].(*layers.IPv4).Options = []layers.IPv4Option{{OptionType: 148, OptionLength: 4, OptionData: []byte{0, 0}}}
 		}
-		wantFrame(t, p, in, want, xdpTX, "forward_nat")
-	}
+		wantFrame(s.t, s.p, in, want, xdpTX, "forward_nat")
+	}}})
 }
 
 // A backend is a client like any other, also of itself: what it sends to the VIP
 // may go back to the station that it came from.
 func TestNATHairpin(t *testing.T) {
-	p, _ := newTestPlane(t)
-	for _, c := range natCases() {
-		t.Run(c.vip.String(), func(t *testing.T) {
-			update(t, p, c.service())
-			endAllSessions(t, p)
-			c.client = netip.AddrPortFrom(c.backend.Addr(), 50000)
-			in := c.fromClient(tcpSYN)
-			in.source, in.destination = macOf(c.backend.Addr()), ownMAC
-			_, out := run(t, p, in.build())
-			port := sourcePort(t, out)
-			wantFrame(t, p, in, c.atServer(tcpSYN, port), xdpTX, "forward_nat")
-			back := c.atClient(tcpSYN | tcpACK)
-			back.source, back.destination = ownMAC, macOf(c.backend.Addr())
-			wantFrame(t, p, c.fromServer(tcpSYN|tcpACK, port), back, xdpTX, "forward_nat_reply")
-		})
-	}
+	runScenarios(t, scenario{"", natCases(), steps{
+		func(s *scene) { s.client, s.via = netip.AddrPortFrom(s.backend.Addr(), 50000), macOf(s.backend.Addr()) },
+		serve(natCase.service), newSession, send("cS", "sSA"),
+	}})
 }
 
 // A backend that XDP can't send to: the frame is for the kernel's side, addressed
@@ -146,9 +128,7 @@ func TestNATToOwnAddress(t *testing.T) {
 func wantHandover(t *testing.T, p *xdp.Unattached, c natCase, device int) {
 	t.Helper()
 	arrival, err := net.InterfaceByName("fl0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	in := c.fromClient(tcpSYN)
 	var verdict uint32
 	var out []byte
@@ -178,133 +158,71 @@ func (c natCase) twoBackends() *lb.Service {
 	return svc
 }
 
-// chosenBy sends the first packet of a session and returns its end at the server.
-func chosenBy(t *testing.T, p *xdp.Unattached, c natCase) natEnd {
-	t.Helper()
-	return endOf(c.vip.Protocol, wantVerdict(t, p, c.fromClient(tcpSYN).build(), xdpTX, "forward_nat"))
+// place is the number of the session's backend.
+func (s *scene) place(svc *lb.Service) int {
+	return slices.IndexFunc(svc.Backends, func(b lb.Backend) bool { return b.ID() == s.backend })
+}
+
+func weightZero(s *scene, svc *lb.Service) { svc.Backends[s.place(svc)].Weight = 0 }
+
+func removed(s *scene, svc *lb.Service) {
+	svc.Backends = slices.Delete(svc.Backends, s.place(svc), s.place(svc)+1)
 }
 
 // Sessions stay on a backend that gets no new ones, or has left; not on one that is
 // down or can't be reached: there TCP ends, and UDP goes elsewhere.
 func TestNATBackendsLeave(t *testing.T) {
+	var all []scenario
 	for name, leave := range map[string]struct {
-		how   func(hops *staticHops, svc *lb.Service, n int)
-		stays bool
+		how   func(s *scene, svc *lb.Service)
+		after steps
 	}{
-		"weight 0": {func(_ *staticHops, svc *lb.Service, n int) { svc.Backends[n].Weight = 0 }, true},
-		"removed":  {func(_ *staticHops, svc *lb.Service, n int) { svc.Backends = svc.Backends[1-n : 2-n] }, true},
-		"down":     {func(_ *staticHops, svc *lb.Service, n int) { svc.Backends[n].Down = true }, false},
-		"lost":     {func(h *staticHops, svc *lb.Service, n int) { h.lost[svc.Backends[n].Address] = true }, false},
+		"weight 0": {weightZero, steps{send("cA")}},
+		"removed":  {removed, steps{send("cA")}},
+		"down": {
+			func(s *scene, svc *lb.Service) { svc.Backends[s.place(svc)].Down = true },
+			steps{ifTCP(exit("answer_reset", "cA", "cA")), otherBackend},
+		},
+		"lost": {
+			func(s *scene, _ *lb.Service) { s.hops.lost[s.backend.Addr()] = true },
+			steps{ifTCP(exit("answer_reset", "cA", "cA")), otherBackend},
+		},
 	} {
-		for _, c := range natCases() {
-			t.Run(name+" "+c.vip.String(), func(t *testing.T) {
-				p, hops := newTestPlane(t)
-				svc := c.twoBackends()
-				update(t, p, svc)
-				first := chosenBy(t, p, c)
-				n := 0
-				if first.server.Addr() != svc.Backends[0].Address {
-					n = 1
-				}
-				leave.how(hops, svc, n)
-				update(t, p, svc)
-				in := c.fromClient(tcpACK).build()
-				switch {
-				case leave.stays:
-					out := wantVerdict(t, p, in, xdpTX, "forward_nat")
-					if end := endOf(c.vip.Protocol, out); end != first {
-						t.Errorf("moved from %v to %v", first, end)
-					}
-				case c.vip.Protocol == lb.TCP:
-					wantVerdict(t, p, in, xdpTX, "answer_reset")
-					wantVerdict(t, p, in, xdpTX, "answer_reset")
-					if end := chosenBy(t, p, c); end.server == first.server {
-						t.Errorf("a new session went to %v", end)
-					}
-				default:
-					out := wantVerdict(t, p, in, xdpTX, "forward_nat")
-					if end := endOf(c.vip.Protocol, out); end.server == first.server {
-						t.Errorf("stayed at %v", end)
-					}
-				}
-			})
-		}
+		begun := steps{serve(natCase.twoBackends), newSessionOf, change(leave.how)}
+		all = append(all, scenario{name, natCases(), append(begun, leave.after...)})
 	}
-}
-
-// retired is the service when one of its two backends gets no new flows any more.
-func retired(svc *lb.Service, backend netip.AddrPort, removed bool) *lb.Service {
-	after := *svc
-	after.Backends = nil
-	for _, b := range svc.Backends {
-		if b.Address == backend.Addr() {
-			b.Weight = 0
-		}
-		if b.Weight > 0 || !removed {
-			after.Backends = append(after.Backends, b)
-		}
-	}
-	return &after
+	runScenarios(t, all...)
 }
 
 // A client that repeats its SYN, as there was no answer, goes where new ones
 // go by now: the backend of the first may be dead. Of the first session nothing is left.
-// Who has been answered stays.
-func TestNATOpensElsewhere(t *testing.T) {
-	p, _ := newTestPlane(t)
-	for _, c := range natCases() {
-		for _, how := range []struct{ keep, removed, answered bool }{
-			{}, {removed: true}, {keep: true}, {keep: true, removed: true}, {answered: true}, {keep: true, answered: true},
-		} {
-			if c.vip.Protocol != lb.TCP {
-				continue
-			}
-			t.Run(fmt.Sprintf("%s %+v", c.vip, how), func(t *testing.T) {
-				c.keep = how.keep
-				svc := c.twoBackends()
-				update(t, p, svc)
-				defer remove(t, p, c.vip)
-				defer endAllSessions(t, p)
-				first := chosenBy(t, p, c)
-				if again := chosenBy(t, p, c); again != first {
-					t.Errorf("moved from %v to %v, though nothing has changed", first, again)
-				}
-				c.backend = first.server
-				answer := c.fromServer(tcpSYN|tcpACK, first.snat.Port()).build()
-				if how.answered {
-					wantVerdict(t, p, answer, xdpTX, "forward_nat_reply")
-				}
-				update(t, p, retired(svc, first.server, how.removed))
-				second := chosenBy(t, p, c)
-				if moved := second.server != first.server; moved == how.answered {
-					t.Fatalf("first at %v, then at %v", first, second)
-				}
-				if !how.answered {
-					wantExit(t, p, answer, xdpPass, "pass_not_vip")
-				}
-				if again := chosenBy(t, p, c); again != second {
-					t.Errorf("moved from %v to %v", second, again)
-				}
-				if n := len(sessionsOf(t, p)); n != 2 {
-					t.Errorf("%d entries of one session", n)
-				}
-			})
-		}
+// A session that was answered stays.
+func TestNATRepeatedSYN(t *testing.T) {
+	var all []scenario
+	for name, leave := range map[string]func(s *scene, svc *lb.Service){"weight 0": weightZero, "removed": removed} {
+		all = append(all, scenario{name + ", unanswered", tcpModes(), steps{
+			serve(natCase.twoBackends), newSessionOf, change(leave),
+			func(s *scene) {
+				first := *s
+				otherBackend(s)
+				first.wantExit("sSA", "pass_not_vip")
+			},
+			send("cS"), entries(2),
+		}})
 	}
+	runScenarios(t, append(all, scenario{"answered", tcpModes(), steps{
+		serve(natCase.twoBackends), newSessionOf, send("sSA"), change(weightZero), send("cS", "cS"), entries(2),
+	}})...)
 }
 
 // A service without a usable backend refuses new sessions as other modes do.
 func TestNATNoBackend(t *testing.T) {
-	p, _ := newTestPlane(t)
-	for _, c := range natCases() {
-		svc := c.service()
-		svc.Backends = nil
-		update(t, p, svc)
-		wantExit(t, p, c.fromClient(tcpSYN).build(), xdpDrop, "drop_no_backend")
-		refusing := *svc
-		refusing.Unavailable = lb.Reject
-		update(t, p, &refusing)
-		exit := map[lb.Protocol]string{lb.TCP: "answer_reset", lb.UDP: "answer_unreachable"}[c.vip.Protocol]
-		wantVerdict(t, p, c.fromClient(tcpSYN).build(), xdpTX, exit)
-	}
+	runScenarios(t, scenario{"", natCases(), steps{
+		serve(natCase.service, func(_ *scene, svc *lb.Service) { svc.Backends = nil }), exit("drop_no_backend", "cS"),
+		change(func(_ *scene, svc *lb.Service) { svc.Unavailable = lb.Reject }),
+		func(s *scene) {
+			exit := map[lb.Protocol]string{lb.TCP: "answer_reset", lb.UDP: "answer_unreachable"}[s.vip.Protocol]
+			wantVerdict(s.t, s.p, s.fromClient(tcpSYN).build(), xdpTX, exit)
+		},
+	}})
 }

@@ -27,18 +27,9 @@ import (
 func newNATPlane(t *testing.T, nat program.NAT) (*xdp.Unattached, *staticHops) {
 	t.Helper()
 	hops := newStaticHops()
-	p, err := xdp.OpenUnattached(xdp.Config{
+	return openConfig(t, xdp.Config{
 		PinDir: testPins(t), Capacity: testCapacity, Seed: 1, NAT: nat, Log: slog.New(slog.DiscardHandler),
-	}, hops)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return p, hops
+	}, hops), hops
 }
 
 // natEnd is what a server sees of a flow.
@@ -139,9 +130,7 @@ func (m *natModel) end(t *testing.T, p *xdp.Unattached, random *rand.Rand) {
 	}
 	changeSessions(t, p, func(s *table.BalancerNatSession) bool {
 		detail, err := table.ReadServiceDetail(p.Tables, uint32(s.Service))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if over[natFlow{table.VIPOf(detail.Vip), netip.AddrPortFrom(table.Unmapped(s.Client), table.WirePort(s.ClientPort))}] {
 			s.Seen -= uint32(24 * time.Hour >> table.FlowTimeShift)
 		}
@@ -274,35 +263,29 @@ func testReuse(t *testing.T, p *xdp.Unattached, c natCase) {
 // The entry of a port that is taken over may become another session's at that moment, as the
 // kernel reuses the memory of evicted entries: the other session keeps its own entries.
 func TestNATPortTakenOverLate(t *testing.T) {
-	p, _ := newNATPlane(t, program.NAT{FirstPort: 65534, LastPort: 65535})
-	for _, c := range natCases() {
-		if c.vip.Protocol != lb.TCP {
-			continue
-		}
-		update(t, p, c.service())
-		ended, other := c, c
-		ended.client, other.client = clientOf(c.vip.Address, 1001), clientOf(c.vip.Address, 1002)
-		begin(t, p, ended)
-		port := begin(t, p, other)
-		confirmSessions(t, p)
+	p, hops := newNATPlane(t, program.NAT{FirstPort: 65534, LastPort: 65535})
+	runScenariosOn(t, p, hops, scenario{"", tcp(natCases()), steps{serve(natCase.service), func(s *scene) {
+		ended, other := s.natCase, s.natCase
+		ended.client, other.client = clientOf(s.vip.Address, 1001), clientOf(s.vip.Address, 1002)
+		begin(s.t, s.p, ended)
+		port := begin(s.t, s.p, other)
+		confirmSessions(s.t, s.p)
 		var at uint64
 		var evicted table.BalancerNatSession
-		for key, s := range sessionsOf(t, p) {
+		for key, e := range sessionsOf(s.t, s.p) {
 			switch {
-			case !table.IsReply(&s):
-			case table.WirePort(s.ClientPort) == ended.client.Port():
+			case !table.IsReply(&e):
+			case table.WirePort(e.ClientPort) == ended.client.Port():
 				at = key
 			default:
-				evicted = s
+				evicted = e
 			}
 		}
 		evicted.State, evicted.Seen = uint8(table.BalancerNatStateNAT_CLOSING), evicted.Seen-uint32(6*time.Second>>table.FlowTimeShift)
-		must(t, table.SessionTable(p.Tables, &evicted).Put(at, &evicted))
-		wantVerdict(t, p, c.fromClient(tcpSYN).build(), xdpTX, "forward_nat")
-		wantFrame(t, p, other.fromClient(tcpACK), other.atServer(tcpACK, port), xdpTX, "forward_nat")
-		endAllSessions(t, p)
-		remove(t, p, c.vip)
-	}
+		must(s.t, table.SessionTable(s.p.Tables, &evicted).Put(at, &evicted))
+		wantVerdict(s.t, s.p, s.fromClient(tcpSYN).build(), xdpTX, "forward_nat")
+		wantFrame(s.t, s.p, other.fromClient(tcpACK), other.atServer(tcpACK, port), xdpTX, "forward_nat")
+	}}})
 }
 
 // Flows begin at places that their hashes select: the ports of many flows are spread
@@ -403,8 +386,6 @@ func atOnce(t *testing.T, p *xdp.Unattached, one, other []byte) (first, second [
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, group.Wait())
 	return first, second
 }

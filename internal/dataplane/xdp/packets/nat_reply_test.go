@@ -35,19 +35,23 @@ type replies struct {
 func newReplies(t *testing.T) replies {
 	t.Helper()
 	p, _ := newTestPlane(t)
-	if err := table.GrowSessions(p.Tables); err != nil {
-		t.Fatal(err)
-	}
+	must(t, table.GrowSessions(p.Tables))
 	program, err := program.LoadReply(program.HandoverConfig{Tables: p.Tables}, 14)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := program.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return replies{p, program}
+}
+
+// begin begins the only session of a case's service.
+func (r replies) begin(t *testing.T, c natCase) uint16 {
+	t.Helper()
+	update(t, r.plane, c.service())
+	endAllSessions(t, r.plane)
+	return begin(t, r.plane, c)
 }
 
 // want puts a frame in, and checks the verdict, the frame that comes out and the
@@ -60,9 +64,7 @@ func (r replies) want(t *testing.T, in, want []byte, verdict uint32, exit string
 		var err error
 		options := ebpf.RunOptions{Data: in, DataOut: out}
 		got, err = r.program.Run(&options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out = options.DataOut
 	})
 	if got != verdict {
@@ -86,18 +88,13 @@ func TestRepliesAsXDP(t *testing.T) {
 	r := newReplies(t)
 	for n, c := range natCases() {
 		t.Run(c.vip.String(), func(t *testing.T) {
-			update(t, r.plane, c.service())
-			endAllSessions(t, r.plane)
-			port := begin(t, r.plane, c)
+			port := r.begin(t, c)
 			for _, flags := range []uint8{tcpSYN | tcpACK, tcpACK, tcpACK | tcpPSH, tcpACK | tcpFIN} {
 				r.want(t, c.fromServer(flags, port).build(), c.atClient(flags).build(), tcRedirect, "forward_nat_reply")
 			}
 			for _, m := range errorsOf(c.vip.Address) {
 				for _, transport := range []int{8, 18, 0} {
-					in := errorFrame(router(c.vip.Address), c.snat(), m, quoteOf(c.atServer(tcpACK, port), transport), 60)
-					want := errorFrame(c.vip.Address, c.client.Addr(), m, retimed(quoteOf(c.fromClient(tcpACK), transport), 59), 59)
-					in.source, in.destination = macOf(c.backend.Addr()), ownMAC
-					want.source, want.destination = balancerMAC, clientMAC
+					in, want := c.errorToClient(port, m, transport)
 					r.want(t, in.build(), want.build(), tcRedirect, "forward_nat_reply")
 				}
 			}
@@ -117,9 +114,7 @@ func TestRepliesWithTag(t *testing.T) {
 	r.program = behindTag(t, r.program)
 	for _, c := range natCases() {
 		c.vip.Segment = segment(7)
-		update(t, r.plane, c.service())
-		endAllSessions(t, r.plane)
-		port := begin(t, r.plane, c)
+		port := r.begin(t, c)
 		want := c.atClient(tcpACK)
 		want.tags = nil
 		r.want(t, c.fromServer(tcpACK, port).build(), want.build(), tcRedirect, "forward_nat_reply")
@@ -130,13 +125,9 @@ func TestRepliesWithTag(t *testing.T) {
 func behindTag(t *testing.T, next *ebpf.Program) *ebpf.Program {
 	t.Helper()
 	calls, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { calls.Close() })
-	if err := calls.Put(uint32(0), next); err != nil {
-		t.Fatal(err)
-	}
+	must(t, calls.Put(uint32(0), next))
 	const ethernet8021Q, id = 0x0081, 100 // in wire order, and in the host's
 	first, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.SchedCLS, License: "GPL",
@@ -153,9 +144,7 @@ func behindTag(t *testing.T, next *ebpf.Program) *ebpf.Program {
 			asm.Return(),
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { first.Close() })
 	return first
 }
@@ -164,9 +153,7 @@ func behindTag(t *testing.T, next *ebpf.Program) *ebpf.Program {
 func TestRepliesMoveStates(t *testing.T) {
 	r := newReplies(t)
 	for _, c := range natCases() {
-		update(t, r.plane, c.service())
-		endAllSessions(t, r.plane)
-		port := begin(t, r.plane, c)
+		port := r.begin(t, c)
 		before := states(t, r.plane)
 		r.want(t, c.fromServer(tcpSYN|tcpACK, port).build(), c.atClient(tcpSYN|tcpACK).build(), tcRedirect, "forward_nat_reply")
 		if after := states(t, r.plane); after == before {
@@ -180,9 +167,7 @@ func TestRepliesMoveStates(t *testing.T) {
 func TestRepliesOfNoSession(t *testing.T) {
 	r := newReplies(t)
 	for _, c := range natCases() {
-		update(t, r.plane, c.service())
-		endAllSessions(t, r.plane)
-		port := begin(t, r.plane, c)
+		port := r.begin(t, c)
 		others := map[string][]byte{
 			"another port": c.fromServer(tcpACK, port+1).build(),
 			"to the VIP":   c.fromClient(tcpACK).build(),

@@ -57,16 +57,16 @@ func begin(t *testing.T, p *xdp.Unattached, c natCase) uint16 {
 	return port
 }
 
-// Both directions, families and protocols, with and without VLANs, by one
-// interface or two: the verdict, every byte, the exact set of counters and the
+// Both directions, families and protocols, with the client's address and the node's, with and
+// without VLANs, by one interface or two: the verdict, every byte, the exact set of counters and the
 // backend's traffic.
 func TestNAT(t *testing.T) {
 	p, hops := newTestPlane(t)
-	for _, c := range natCases() {
+	for _, c := range append(natCases(), relayCases()...) {
 		for _, tags := range [][2]uint16{{0, 0}, {100, 100}, {100, 200}, {0, 200}, {100, 0}} {
 			for _, index := range []int{testIndex, testIndex + 1} {
 				c.vip.Segment, c.tagOut, c.index = segment(tags[0]), tags[1], index
-				t.Run(fmt.Sprintf("%s vlan %d interface %d", c.vip, c.tagOut, index), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s vlan %d interface %d", c, c.tagOut, index), func(t *testing.T) {
 					hops.index = index
 					testSession(t, p, c)
 				})
@@ -98,14 +98,14 @@ func testSession(t *testing.T, p *xdp.Unattached, c natCase) {
 		wantFrame(t, p, c.fromClient(tcpACK), c.atServer(tcpACK, port), there, "forward_nat")
 		wantFrame(t, p, c.fromServer(tcpACK|tcpPSH, port), c.atClient(tcpACK|tcpPSH), xdpTX, "forward_nat_reply")
 	}
-	if port < program.DefaultFirstPort || port > program.DefaultLastPort {
+	if c.keep && port != c.client.Port() || !c.keep && (port < program.DefaultFirstPort || port > program.DefaultLastPort) {
 		t.Errorf("port %d", port)
 	}
 	if got := stats(t, p).Services[svc.VIP]; got.Packets != 3 || got.NewFlows != 1 {
 		t.Errorf("traffic %+v, want 3 packets and a new flow", got.Traffic)
 	}
 	again := trace(t, p, c.fromClient(tcpACK).build())
-	if again.Flow == nil || !again.Flow.Hit || again.Flow.Recorded != c.backend || again.Backend == nil || again.Backend.Forward != lb.NAT {
+	if again.Flow == nil || !again.Flow.Hit || again.Flow.Recorded != c.backend || again.Backend == nil || again.Backend.Forward != svc.Forward {
 		t.Errorf("trace %+v, flow %+v, backend %+v", again, again.Flow, again.Backend)
 	}
 	if reply := trace(t, p, c.fromServer(tcpACK, port).build()); !bytes.Equal(reply.Frame, c.atClient(tcpACK).build()) {

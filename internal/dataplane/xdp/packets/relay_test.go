@@ -119,10 +119,7 @@ func TestRelay(t *testing.T) {
 		scenario{"fragments", relayCases(), steps{serve(natCase.relayed), func(s *scene) {
 			s.payload = strings.Repeat("fragments", 150)
 			id++
-			in, want := inFragments(s.fromClient(tcpACK), id, 512), inFragments(s.atNode(tcpACK), id, 512)
-			for i := range in {
-				wantBytes(s.t, s.p, in[i], want[i], xdpTX, "forward_relay")
-			}
+			wantFragments(s.t, s.p, s.fromClient(tcpACK), s.atNode(tcpACK), id, 512, "forward_relay")
 		}, entries(0)}},
 		// An ICMP error about what a backend sent follows the flow that it quotes.
 		scenario{"errors", relayCases(), steps{serve(natCase.relayed), func(s *scene) {

@@ -41,9 +41,14 @@ type scene struct {
 func runScenarios(t *testing.T, scenarios ...scenario) {
 	t.Helper()
 	p, hops := newTestPlane(t)
+	runScenariosOn(t, p, hops, scenarios...)
+}
+
+func runScenariosOn(t *testing.T, p *xdp.Unattached, hops *staticHops, scenarios ...scenario) {
+	t.Helper()
 	for _, one := range scenarios {
 		for _, c := range one.cases {
-			t.Run(one.name+"/"+c.String(), func(t *testing.T) {
+			t.Run(strings.TrimPrefix(one.name+"/"+c.String(), "/"), func(t *testing.T) {
 				s := &scene{natCase: c, t: t, p: p, hops: hops, port: 20000}
 				if c.keep {
 					s.port = c.client.Port()
@@ -75,7 +80,6 @@ func udp(cases []natCase) []natCase {
 // serve updates to the service of a case with some properties.
 func serve(of func(natCase) *lb.Service, set ...func(s *scene, svc *lb.Service)) step {
 	return func(s *scene) {
-		s.t.Helper()
 		s.svc = of(s.natCase)
 		for _, property := range set {
 			property(s, s.svc)
@@ -93,7 +97,6 @@ func again(s *scene) {
 // change updates the service.
 func change(do func(s *scene, svc *lb.Service)) step {
 	return func(s *scene) {
-		s.t.Helper()
 		next := *s.svc
 		next.Backends = slices.Clone(next.Backends)
 		do(s, &next)
@@ -108,6 +111,21 @@ func newSession(s *scene) {
 	s.port = begin(s.t, s.p, s.natCase)
 }
 
+// newSessionOf is newSession with any backend of the service.
+func newSessionOf(s *scene) {
+	end := endOf(s.vip.Protocol, wantVerdict(s.t, s.p, s.fromClient(tcpSYN).build(), xdpTX, "forward_nat"))
+	s.backend, s.port = end.server, end.snat.Port()
+	exchange(s.t, s.p, s.natCase, s.port, "cS")
+}
+
+// otherBackend begins a session that isn't with the last one's backend.
+func otherBackend(s *scene) {
+	last := s.backend
+	if newSessionOf(s); s.backend == last {
+		s.t.Errorf("a new session went to %s", last)
+	}
+}
+
 // samePort sends the first packet of a session that gets the last one's port.
 func samePort(s *scene) {
 	s.t.Helper()
@@ -120,7 +138,6 @@ func samePort(s *scene) {
 // ACK of the client, "oA" an ACK of the next client, "sF" a FIN of the server.
 func send(packets ...string) step {
 	return func(s *scene) {
-		s.t.Helper()
 		exchange(s.t, s.p, s.natCase, s.port, packets...)
 	}
 }
@@ -141,7 +158,6 @@ func exchange(t *testing.T, p *xdp.Unattached, c natCase, port uint16, packets .
 // exit has packets leave through an exit.
 func exit(name string, packets ...string) step {
 	return func(s *scene) {
-		s.t.Helper()
 		for _, packet := range packets {
 			s.wantExit(packet, name)
 		}
@@ -166,8 +182,10 @@ func (s *scene) wantExit(packet, exit string) {
 		wantAnswer(s.t, s.p, in.build(), resetFrame(c), exit)
 	case strings.HasPrefix(exit, "pass_"):
 		wantExit(s.t, s.p, in.build(), xdpPass, exit)
-	case strings.HasPrefix(exit, "drop_"):
+	case exit == "drop_ttl" || exit == "drop_loop": // of frames that have their next hop
 		wantVerdict(s.t, s.p, in.build(), xdpDrop, exit)
+	case strings.HasPrefix(exit, "drop_"):
+		wantExit(s.t, s.p, in.build(), xdpDrop, exit)
 	default:
 		wantVerdict(s.t, s.p, in.build(), xdpTX, exit)
 	}
@@ -177,8 +195,9 @@ func (s *scene) wantExit(packet, exit string) {
 func (s *scene) read(packet string) (c natCase, port uint16, flags uint8) {
 	c, port = s.natCase, s.port
 	if packet[0] == 'o' {
-		c = c.next()
-		port = c.client.Port() // only with DSR
+		if c = c.next(); c.keep {
+			port = c.client.Port()
+		}
 	}
 	for _, f := range packet[1:] {
 		flags |= map[rune]uint8{'S': tcpSYN, 'A': tcpACK, 'F': tcpFIN, 'R': tcpRST, 'P': tcpPSH}[f]
@@ -199,7 +218,6 @@ func fromNode(node func(natCase) netip.Addr, hops uint8) step {
 // toNode has a client's packet leave for another node, with that hop limit.
 func toNode(exit string, node func(natCase) netip.Addr, hops uint8, packet string) step {
 	return func(s *scene) {
-		s.t.Helper()
 		c, _, flags := s.read(packet)
 		wantFrame(s.t, s.p, c.fromClient(flags), c.toNode(flags, hops, node(c)), xdpTX, exit)
 	}
@@ -217,10 +235,11 @@ func sweep(s *scene) {
 
 func confirm(s *scene) { confirmSessions(s.t, s.p) }
 
+func endAll(s *scene) { endAllSessions(s.t, s.p) }
+
 // state checks both entries of the only session.
 func state(want table.BalancerNatState) step {
 	return func(s *scene) {
-		s.t.Helper()
 		if got := states(s.t, s.p); got != bothIn(want) {
 			s.t.Errorf("states %d, want %d", got, want)
 		}
@@ -230,7 +249,6 @@ func state(want table.BalancerNatState) step {
 // sameState runs steps that don't change the state of the only session.
 func sameState(all ...step) step {
 	return func(s *scene) {
-		s.t.Helper()
 		want := states(s.t, s.p)
 		for _, do := range all {
 			do(s)
@@ -244,7 +262,6 @@ func sameState(all ...step) step {
 // entries checks the number of entries, two for a session.
 func entries(want int) step {
 	return func(s *scene) {
-		s.t.Helper()
 		if all := sessionsOf(s.t, s.p); len(all) != want {
 			s.t.Errorf("%d entries, want %d: %+v", len(all), want, all)
 		}
@@ -273,7 +290,6 @@ func alter(reply bool, do func(*table.BalancerNatSession)) step {
 // deleted checks that there is no entry of the client, or of the server's replies.
 func deleted(reply bool) step {
 	return func(s *scene) {
-		s.t.Helper()
 		for _, e := range sessionsOf(s.t, s.p) {
 			if table.IsReply(&e) == reply {
 				s.t.Errorf("the entry is still there: %+v", e)
@@ -285,7 +301,6 @@ func deleted(reply bool) step {
 // traffic checks the counters of the service.
 func traffic(packets, newFlows uint64) step {
 	return func(s *scene) {
-		s.t.Helper()
 		if got := stats(s.t, s.p).Services[s.vip]; got.Packets != packets || got.NewFlows != newFlows {
 			s.t.Errorf("traffic %+v, want %d packets and %d new flows", got.Traffic, packets, newFlows)
 		}
@@ -295,7 +310,6 @@ func traffic(packets, newFlows uint64) step {
 // flowCount checks the number of flows of the service.
 func flowCount(want int) step {
 	return func(s *scene) {
-		s.t.Helper()
 		if n := stats(s.t, s.p).Services[s.vip].Tracking.Flows; n != want {
 			s.t.Errorf("%d flows, want %d", n, want)
 		}
@@ -305,7 +319,6 @@ func flowCount(want int) step {
 // ifTCP are steps of the cases with TCP.
 func ifTCP(all ...step) step {
 	return func(s *scene) {
-		s.t.Helper()
 		for _, do := range all {
 			if s.vip.Protocol == lb.TCP {
 				do(s)
