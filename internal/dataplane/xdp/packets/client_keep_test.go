@@ -188,25 +188,20 @@ func TestTooManyNewClients(t *testing.T) {
 
 // A flood of new clients evicts none that are remembered.
 func TestFloodEvictsNoClient(t *testing.T) {
-	p := clientPlane(t)
-	for _, c := range clientCases() {
-		if c.vip.Is6() {
-			continue
+	eachClientService(t, clientPlane(t), 4, func(w *clientService) {
+		if w.vip.Is6() {
+			return
 		}
-		t.Run(c.String(), func(t *testing.T) {
-			w := newClientService(t, p, c, 4)
-			defer w.leave()
-			homes := w.arrive(100)
-			for n := range 4 * testCapacity.Clients {
-				if n%floodRound == 0 {
-					setLimit(t, p, table.BalancerRateRATE_RECORD, 0)
-				}
-				run(t, p, flowPacket(w.svc.VIP, clientNumber(n)))
+		homes := w.arrive(100)
+		for n := range 4 * testCapacity.Clients {
+			if n%floodRound == 0 {
+				setLimit(w.t, w.p, table.BalancerRateRATE_RECORD, 0)
 			}
-			w.grow(12)
-			w.wantHomes(homes)
-		})
-	}
+			run(w.t, w.p, flowPacket(w.svc.VIP, clientNumber(n)))
+		}
+		w.grow(12)
+		w.wantHomes(homes)
+	})
 }
 
 // Services without a time-out write no record and look for none.
@@ -225,9 +220,7 @@ func TestClientsOnlyWithTimeout(t *testing.T) {
 			another := *w.svc
 			another.Port += uint16(n)
 			update(t, special, &another)
-			if _, err := special.Program(); err != nil {
-				t.Fatal(err)
-			}
+			programOf(t, special)
 			if f := special.Programs.Features; f&program.FeatureClients != 0 {
 				t.Errorf("features %s", f)
 			}

@@ -42,20 +42,14 @@ func (c natCase) moved() *lb.Service {
 	return svc
 }
 
-// retiring is the service when its own backend gets no new flows: they go to another
-// one, on another node.
-func (c natCase) retiring(svc *lb.Service) *lb.Service {
-	moved, leaving := c.moved(), svc.Backends[0]
-	leaving.Weight = 0
-	moved.Backends = append(moved.Backends, leaving)
-	return moved
-}
-
-// retire has the service's own backend get no new flows.
+// retire has the service's own backend get no new flows: they go to another one, on another
+// node.
 func retire(s *scene) {
-	s.t.Helper()
-	s.svc = s.retiring(s.svc)
-	update(s.t, s.p, s.svc)
+	leaving := s.svc.Backends[0]
+	leaving.Weight = 0
+	s.svc = s.moved()
+	s.svc.Backends = append(s.svc.Backends, leaving)
+	again(s)
 }
 
 // toNode is the client's packet on its way to another node.
