@@ -100,7 +100,8 @@ func TestClientsOfAnotherBackend(t *testing.T) {
 // A successor gives no backend a generation that a record still has.
 func TestClientsGenerationsAreNotGivenAgain(t *testing.T) {
 	dir := testPins(t)
-	w := newClientService(t, quietPlane(t, dir, program.FeatureNAT|program.FeatureClients), clientCase{lb.NAT, false, vip4, lb.TCP}, 2)
+	p := quietPlane(t, dir, program.FeatureNAT|program.FeatureClients)
+	w := newClientService(t, p, clientCase{lb.NAT, false, vip4, lb.TCP}, 2)
 	w.change(func(svc *lb.Service) { svc.Backends = w.service(3).Backends[2:] })
 	w.arrive(8)
 	endAllSessions(t, w.p)
