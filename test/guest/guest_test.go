@@ -70,8 +70,7 @@ var suites = []suite{
 	{pkg: "internal/dataplane/xdp/table"},
 	{pkg: "internal/dataplane/xdp/program"},
 	{pkg: "internal/dataplane/xdp/healthpath"},
-	{"test/guest/packets", []string{oldest, arm}},
-	{"test/guest/labs", []string{oldest}},
+	{"test/guest/labs", []string{oldest, arm}},
 	{"internal/dataplane/ipvs", []string{newest}},
 	{"internal/dataplane/xdp/packets", []string{oldest}},
 }

@@ -1,4 +1,4 @@
-//go:build guest
+//go:build guest && amd64
 
 // SPDX-License-Identifier: Apache-2.0
 

@@ -1,4 +1,4 @@
-//go:build guest
+//go:build guest && amd64
 
 // SPDX-License-Identifier: Apache-2.0
 
@@ -17,11 +17,14 @@ import (
 func TestIPVS(t *testing.T) {
 	for _, forward := range []lb.Forward{lb.NAT, lb.IPIP, lb.L2DSR} {
 		t.Run(forward.String(), func(t *testing.T) {
-			l := bringUp(t, "ipvs", forward)
-			l.checkTraffic(t)
+			l := bringUp(t, "ipvs", forward.String(), ecmp(t, forward, len(servers)))
+			for _, name := range servers {
+				l.ip(t, name, "link set tunl0 up", "link set ip6tnl0 up")
+			}
+			l.AwaitInUse(t, len(servers))
+			l.checkTraffic(t, upload, servers...)
 			l.checkFailure(t)
-			l.KillAgent(t, l.State().Host(balancer), "agent")
-			l.checkTraffic(t)
+			l.checkWithoutAgent(t)
 		})
 	}
 }
@@ -52,14 +55,10 @@ FWM 1 lc
 )
 
 func TestFigure44(t *testing.T) {
-	topology, err := netlab.ECMP(netlab.ECMPOptions{Forward: lb.NAT, Balancers: 1, Servers: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	topology.Probes = nil
-	topology.Host(balancer).Files = map[string]string{netlab.AgentFile: figure44}
+	topology := ecmp(t, lb.NAT, 1)
+	topology.Host(balancer).Files[netlab.AgentFile] = figure44
 	topology.Services = topology.Services[:1]
-	l := lab{harness.BringUp(t, "figure", topology)}
+	l := lab{harness.BringUp(t, "figure", topology), "ipvs"}
 	l.awaitAgent(t)
 	_, table, _ := strings.Cut(l.Run(t, balancer, "ipvsadm", "-L", "-n"), "\n") // without the version
 	var lines strings.Builder

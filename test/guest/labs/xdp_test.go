@@ -5,7 +5,8 @@
 package labs
 
 import (
-	"maps"
+	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -14,19 +15,83 @@ import (
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
-// Requests of curl and datagrams reach nginx and an echo server through an agent, whose
-// program runs in the driver. A server that fails leaves and comes back, and what is
-// programmed works without the agent.
+// end is how a server ends tunnels by devices of the kernel.
+type end struct {
+	// commands are ip's that make the devices.
+	commands []string
+	// devices are those that receive, by the families of the VIP and of the tunnel, IPv4 first.
+	devices [2][2]string
+}
+
+// fallback are the devices that the modules bring along, which take packets from any sender for
+// any address, and own are devices for the address of server2. Both take any family out of IPv6.
+func fallback() end {
+	return end{
+		[]string{"link set tunl0 up", "link set sit0 up", "link set ip6tnl0 up", "-6 tunnel change ip6tnl0 mode any"},
+		[2][2]string{{"tunl0", "ip6tnl0"}, {"sit0", "ip6tnl0"}},
+	}
+}
+
+func own() end {
+	return end{
+		[]string{
+			"link add ipip1 type ipip local 10.0.2.102", "link set ipip1 up",
+			"link add sit1 type sit local 10.0.2.102", "link set sit1 up",
+			"link add ip6tnl1 type ip6tnl local fd00:2::102 mode any", "link set ip6tnl1 up",
+		},
+		[2][2]string{{"ipip1", "ip6tnl1"}, {"sit1", "ip6tnl1"}},
+	}
+}
+
+// gue has the fou module, which ends GUE, hand packets to the devices of an end.
+func gue(e end) end {
+	e.commands = append(e.commands, "fou add port 6080 gue", "-6 fou add port 6080 gue")
+	return e
+}
+
+// vxlan are devices that the lab has made.
+func vxlan() end { return end{devices: [2][2]string{{"vx4", "vx6"}, {"vx4", "vx6"}}} }
+
+// geneve are devices of the nth server that take frames from their far end only, which is the
+// balancer. They announce no link-local address to it.
+func geneve(n int) end {
+	const device = "link add gnv%s address 02:00:00:00:64:%02d addrgenmode none type geneve id 5001 dstport 6081 remote %s"
+	return end{
+		[]string{
+			fmt.Sprintf(device, "4", n, "10.0.2.11"), "link set gnv4 up",
+			fmt.Sprintf(device, "6", n, "fd00:2::11"), "link set gnv6 up",
+		},
+		[2][2]string{{"gnv4", "gnv6"}, {"gnv4", "gnv6"}},
+	}
+}
+
+// Requests of curl and datagrams reach nginx and an echo server through an agent, whose program
+// runs in the driver; tunnels end at the kernel's devices, however an operator has made them, and
+// these count every packet. A server that fails leaves and comes back, and what is programmed
+// works without the agent.
 func TestXDP(t *testing.T) {
-	for _, forward := range []lb.Forward{lb.L2DSR, lb.IPIP, lb.NAT} {
-		t.Run(forward.String(), func(t *testing.T) {
-			l := bringUp(t, "xdp", forward)
+	for _, mode := range []struct {
+		forward lb.Forward
+		ends    []end // of the servers
+	}{
+		{lb.L2DSR, nil},
+		{lb.NAT, nil},
+		{lb.IPIP, []end{fallback(), own()}},
+		{lb.GUE, []end{gue(fallback()), gue(own())}},
+		{lb.VXLAN, []end{vxlan(), vxlan()}},
+		{lb.Geneve, []end{geneve(1), geneve(2)}},
+	} {
+		t.Run(mode.forward.String(), func(t *testing.T) {
+			l := bringUp(t, "xdp", mode.forward.String(), ecmp(t, mode.forward, len(servers)))
 			l.checkNode(t)
-			l.checkTraffic(t)
-			l.checkFailure(t)
-			lb1 := l.State().Host(balancer)
-			l.KillAgent(t, lb1, "agent")
-			l.checkTraffic(t)
+			l.makeDevices(t, mode.forward, mode.ends)
+			services := l.Topology.Services
+			l.checkMode(t, mode.forward, mode.ends)
+			if len(mode.ends) > 0 {
+				l.configure(t, crossed(services))
+				l.checkMode(t, mode.forward, mode.ends)
+			}
+			l.checkWithoutAgent(t)
 		})
 	}
 }
@@ -41,26 +106,81 @@ func (l lab) checkNode(t *testing.T) {
 	}
 }
 
-// checkTraffic checks that both servers answer, over TCP and UDP and both families.
-func (l lab) checkTraffic(t *testing.T) {
+// makeDevices makes the servers' ends. Where tunnels are over UDP the harness is to know of them:
+// the kernel also counts the datagrams that carry packets.
+func (l lab) makeDevices(t *testing.T, forward lb.Forward, ends []end) {
 	t.Helper()
-	for _, vip := range []string{harness.VIP4, harness.VIP6} {
-		l.curl(t, vip, servers...)
-		answers := harness.ByServer(l.Echo(t, client, vip, harness.Ports(16)))
-		if got := slices.Sorted(maps.Keys(answers)); !slices.Equal(got, servers) {
-			t.Errorf("%s: datagrams are answered by %v", vip, answers)
+	for i, e := range ends {
+		l.ip(t, servers[i], e.commands...)
+		if h := l.Topology.Host(servers[i]); forward == lb.GUE || forward == lb.Geneve {
+			for _, name := range e.names() {
+				h.Overlays = append(h.Overlays, netlab.Overlay{Name: name})
+			}
 		}
 	}
 }
 
-// checkFailure checks that a server without nginx gets no requests, until nginx is back.
-func (l lab) checkFailure(t *testing.T) {
-	t.Helper()
-	l.KillServer(t, servers[0])
-	l.AwaitInUse(t, 1)
-	for _, vip := range []string{harness.VIP4, harness.VIP6} {
-		l.curl(t, vip, servers[1])
+// names are those of all devices.
+func (e end) names() []string {
+	names := slices.Concat(e.devices[0][:], e.devices[1][:])
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// crossed has tunnels of the other family lead to the servers.
+func crossed(services []lb.Service) []lb.Service {
+	services = slices.Clone(services)
+	for i := 0; i < len(services); i += 2 { // IPv4, IPv6
+		services[i].Backends, services[i+1].Backends = services[i+1].Backends, services[i].Backends
 	}
-	l.StartServer(t, servers[0])
-	l.AwaitInUse(t, 2)
+	return services
+}
+
+// checkMode checks that every packet leaves the balancer in the mode and arrives, through devices
+// that end tunnels if there are any. Then a server fails.
+func (l lab) checkMode(t *testing.T, forward lb.Forward, ends []end) {
+	t.Helper()
+	l.AwaitInUse(t, len(servers))
+	exit := "forward_" + forward.String()
+	sent := func() uint64 { return harness.ExitsOf(t, l.State().Host(balancer))[exit] }
+	sentBefore, before := sent(), l.received(t, ends)
+	l.CheckPackets(t, exit, func() { l.checkTraffic(t, noBody, servers...) })
+	sum := uint64(0)
+	now := l.received(t, ends)
+	for device, packets := range now {
+		sum += packets - before[device]
+	}
+	for i, e := range ends {
+		for _, s := range l.Topology.Services {
+			device := servers[i] + " " + e.devices[family(s.Address)][family(s.Backends[i].Address)]
+			if now[device] == before[device] {
+				t.Errorf("%s received nothing", device)
+			}
+		}
+	}
+	if want := sent() - sentBefore; len(ends) > 0 && sum != want {
+		t.Errorf("the balancer sent %d packets, devices received %d", want, sum)
+	}
+	l.checkFailure(t)
+}
+
+// received are the packets that the servers' devices have taken out of tunnels.
+func (l lab) received(t *testing.T, ends []end) map[string]uint64 {
+	t.Helper()
+	packets := map[string]uint64{}
+	for i, e := range ends {
+		counts := harness.Frames(t, l.Lab, servers[i])
+		for _, name := range e.names() {
+			packets[servers[i]+" "+name] = counts[name].Received
+		}
+	}
+	return packets
+}
+
+// family is the index of an address's family.
+func family(a netip.Addr) int {
+	if a.Is6() {
+		return 1
+	}
+	return 0
 }
