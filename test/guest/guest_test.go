@@ -3,10 +3,10 @@
 // Package guest runs tests in guest kernels, for what the host's kernel may lack (tunnel
 // and VLAN devices, IPVS), and on every kernel and architecture that is supported.
 //
-// Each kernel boots once, in QEMU, with an initial RAM file system of the kernel modules,
+// Each guest boots once, in QEMU, with an initial RAM file system of the kernel modules,
 // the test binaries of several packages, the project's executables and some programs of the
 // distribution. The guest has no disk, no network and nothing else of the host. Every test
-// of the guest becomes a sub-test of the host's, KERNEL/PACKAGE/TEST, so that counts,
+// of the guest becomes a sub-test of the host's, GUEST/PACKAGE/TEST, so that counts,
 // failures and skips are true.
 //
 // The processor is emulated, since many hosts can't nest virtual machines: the
@@ -20,9 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -40,53 +38,37 @@ var testArguments = []string{
 	"-test.skip=^(TestMemoryIsAsDocumented|TestHistories|TestLargestTables|TestTablesGrow|TestPlacesAreSpread|TestVIPPlacesAre(Spread|Secret)|TestFlood(EvictsNo(Flow|Session|Client)|TakesNoPort)|TestPlacesOfTooManySessions)$",
 }
 
-// packagesEnv replaces the packages by those that it lists, separated by blanks, in all kernels,
-// and testsEnv is a pattern of the tests that run in guests (go test -run selects what is shown of
-// them). internal/dataplane/xdp/packets, for example, takes some ten minutes of a processor, and
-// half an hour on arm64.
+// packagesEnv replaces the packages by those that it lists, separated by blanks, and testsEnv is a
+// pattern of the tests that run in guests (go test -run selects what is shown of them).
 const (
 	packagesEnv = "FAIRLEAD_GUEST"
 	testsEnv    = "FAIRLEAD_GUEST_RUN"
 )
 
-// The kernels, by the names of their sub-tests.
-const (
-	oldest = "linux-amd64"
-	newest = "linux-6.12-amd64"
-	arm    = "linux-arm64"
-)
-
-// suite is a package whose tests run in guests.
-type suite struct {
-	pkg string
-	// on are the kernels in which they run, none for all: suites of which one kernel takes
-	// minutes are spread.
-	on []string
+// guest is a machine that boots once, and what it tests.
+type guest struct {
+	name     string // of the sub-test
+	target   target
+	packages []string // in the order in which their tests run, those that take longest last
 }
 
-// suites are in the order in which they run, those that take longest last.
-var suites = []suite{
-	{pkg: "internal/host/preflight"},
-	{pkg: "internal/dataplane/xdp/table"},
-	{pkg: "internal/dataplane/xdp/program"},
-	{pkg: "internal/dataplane/xdp/healthpath"},
-	{"test/guest/labs", []string{oldest, arm}},
-	{"internal/dataplane/ipvs", []string{newest}},
-	{"internal/dataplane/xdp/packets", []string{oldest}},
-}
-
-// packagesOf are those whose tests run in a kernel.
-func packagesOf(kernel string) []string {
-	if named := strings.Fields(os.Getenv(packagesEnv)); len(named) > 0 {
-		return named
+// guests are spread over the kernels where one takes minutes. "programs" is the one for every
+// change: the oldest kernel's verifier takes the balancer's programs, and packets pass them.
+func guests() []guest {
+	const xdp = "internal/dataplane/xdp/"
+	preflight, labs := "internal/host/preflight", "test/guest/labs"
+	all := []guest{
+		{"programs", oldest, []string{xdp + "table", xdp + "program", xdp + "packets"}},
+		{"linux-amd64", oldest, []string{preflight, xdp + "healthpath", labs}},
+		{"linux-6.12-amd64", newest, []string{preflight, xdp + "table", xdp + "program", xdp + "healthpath", "internal/dataplane/ipvs"}},
+		{"linux-arm64", arm, []string{preflight, xdp + "table", xdp + "program", xdp + "healthpath", labs}},
 	}
-	var packages []string
-	for _, s := range suites {
-		if len(s.on) == 0 || slices.Contains(s.on, kernel) {
-			packages = append(packages, s.pkg)
+	if named := strings.Fields(os.Getenv(packagesEnv)); len(named) > 0 {
+		for i := range all {
+			all[i].packages = named
 		}
 	}
-	return packages
+	return all
 }
 
 // modules are loaded in every guest, with those on which they depend.
@@ -98,36 +80,19 @@ var modules = strings.Fields(`
 	nf_conntrack nf_nat nf_tables nft_chain_nat nft_ct nft_masq nft_nat nft_compat
 	ip_vs ip_vs_rr ip_vs_wrr ip_vs_lc ip_vs_wlc ip_vs_sh ip_vs_mh`)
 
-// TestGuest runs the tests in all kernels.
+// TestGuest runs the tests in all guests.
 func TestGuest(t *testing.T) {
-	builds := map[string]func() (built, error){}
-	for arch := range emulators() {
-		builds[arch] = sync.OnceValues(func() (built, error) {
-			var packages []string
-			for _, target := range targets() {
-				if target.arch == arch {
-					packages = append(packages, packagesOf(target.name)...)
-				}
-			}
-			slices.Sort(packages)
-			return build(t.Context(), arch, t.TempDir(), slices.Compact(packages))
-		})
-	}
-	for _, target := range targets() {
-		t.Run(target.name, func(t *testing.T) {
+	for _, g := range guests() {
+		t.Run(g.name, func(t *testing.T) {
 			t.Parallel()
-			needTools(t, emulators()[target.arch].program, "apt-get", "dpkg-deb", "go")
-			b, err := builds[target.arch]()
-			if err != nil {
-				t.Fatal(err)
-			}
-			target.test(t, b)
+			needTools(t, emulators()[g.target.arch].program, "apt-get", "dpkg-deb", "go")
+			g.test(t)
 		})
 	}
 }
 
-// test runs the tests in one kernel.
-func (target target) test(t *testing.T, b built) {
+// test runs the tests in one guest.
+func (g guest) test(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	if end, limited := t.Deadline(); limited {
@@ -135,21 +100,25 @@ func (target target) test(t *testing.T, b built) {
 		defer cancel()
 		ctx = before
 	}
-	k, err := target.kernel(ctx)
+	k, err := g.target.kernel(ctx)
 	if errors.Is(err, errNoPackage) && !onDebian12() {
 		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	b, err := build(ctx, g.target.arch, t.TempDir(), g.packages)
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	m := &machine{
-		emulator:  emulators()[target.arch],
+		emulator:  emulators()[g.target.arch],
 		kernel:    k.image,
 		initramfs: filepath.Join(dir, "initramfs"),
 		log:       filepath.Join(dir, "console"),
 	}
-	if err := pack(ctx, m.initramfs, b, packagesOf(target.name), k, modules); err != nil {
+	if err := pack(ctx, m.initramfs, b, g.packages, k, modules); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("kernel %s", filepath.Base(k.image))

@@ -16,8 +16,8 @@ import (
 
 // target is a kernel to test.
 type target struct {
-	// name is that of its sub-test.
-	name string
+	// label names its folder of unpacked packages.
+	label string
 	// arch is the GOARCH.
 	arch string
 	// packages are the names that Debian and Ubuntu have for it; the first known one is
@@ -25,15 +25,16 @@ type target struct {
 	packages []string
 }
 
-// targets are the oldest kernel that the documentation names, a newer one, and one of
+// The targets are the oldest kernel that the documentation names, a newer one, and one of
 // another architecture.
-func targets() []target {
-	return []target{
-		{oldest, "amd64", []string{"linux-image-amd64", "linux-image-generic"}},
-		{newest, "amd64", []string{"linux-image-6.12-amd64", "linux-image-generic-hwe-24.04", "linux-image-generic-hwe-22.04"}},
-		{arm, "arm64", []string{"linux-image-arm64", "linux-image-generic"}},
+var (
+	oldest = target{"linux-amd64", "amd64", []string{"linux-image-amd64", "linux-image-generic"}}
+	newest = target{
+		"linux-6.12-amd64", "amd64",
+		[]string{"linux-image-6.12-amd64", "linux-image-generic-hwe-24.04", "linux-image-generic-hwe-22.04"},
 	}
-}
+	arm = target{"linux-arm64", "arm64", []string{"linux-image-arm64", "linux-image-generic"}}
+)
 
 // kernel is an unpacked kernel of the host's distribution.
 type kernel struct {
@@ -57,7 +58,7 @@ func (t target) kernel(ctx context.Context) (kernel, error) {
 	for _, p := range t.packages {
 		choices = append(choices, []string{p})
 	}
-	root, err := a.unpacked(ctx, t.name, kernelPackages, choices...)
+	root, err := a.unpacked(ctx, t.label, kernelPackages, choices...)
 	if err := errors.Join(err, unlock()); err != nil {
 		return kernel{}, err
 	}
