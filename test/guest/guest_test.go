@@ -58,7 +58,7 @@ func guests() []guest {
 	const xdp = "internal/dataplane/xdp/"
 	preflight, labs := "internal/host/preflight", "test/guest/labs"
 	all := []guest{
-		{"programs", oldest, []string{xdp + "table", xdp + "program", xdp + "packets"}},
+		{"programs", oldest, []string{xdp + "table", xdp + "program", "internal/dataplane/ipvs", xdp + "packets"}},
 		{"linux-amd64", oldest, []string{preflight, xdp + "healthpath", labs}},
 		{"linux-6.12-amd64", newest, []string{preflight, xdp + "table", xdp + "program", xdp + "healthpath", "internal/dataplane/ipvs"}},
 		{"linux-arm64", arm, []string{preflight, xdp + "table", xdp + "program", xdp + "healthpath", labs}},

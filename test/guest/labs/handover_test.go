@@ -26,7 +26,8 @@ func TestHandoverToTunnelDevices(t *testing.T) {
 	}
 	l := bringUp(t, "xdp", "handover", topology)
 	l.ip(t, balancer,
-		"link add point4 type ipip local 10.0.2.11 remote 10.0.2.101", "link set point4 up", "address add 10.9.0.1/24 dev point4",
+		"link add point4 type ipip local 10.0.2.11 remote 10.0.2.101", "link set point4 up",
+		"address add 10.9.0.1/24 dev point4",
 		"link add point6 type ip6tnl mode ip6ip6 local fd00:2::11 remote fd00:2::101", "link set point6 up",
 		"address add fd00:9::1/64 dev point6 nodad")
 	l.ip(t, servers[0],
@@ -42,7 +43,7 @@ func TestHandoverToTunnelDevices(t *testing.T) {
 	l.Topology.Host(balancer).Overlays = []netlab.Overlay{{Name: "point4"}, {Name: "point6"}}
 	for _, forward := range []lb.Forward{lb.NAT, lb.DSR} {
 		t.Run(forward.String(), func(t *testing.T) {
-			l.configure(t, l.Changed(func(s *lb.Service) {
+			l.replace(t, l.Changed(func(s *lb.Service) {
 				s.Forward, s.Backends[0].Address = forward, behind[family(s.Address)]
 			}))
 			l.AwaitInUse(t, 1)

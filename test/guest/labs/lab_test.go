@@ -98,6 +98,14 @@ func (l lab) configure(t *testing.T, services []lb.Service) {
 	l.awaitAgent(t)
 }
 
+// replace removes the services, so that the balancer forgets where clients' flows go, and
+// configures others.
+func (l lab) replace(t *testing.T, services []lb.Service) {
+	t.Helper()
+	l.configure(t, nil)
+	l.configure(t, services)
+}
+
 // awaitAgent waits until the agent has programmed all services of its file and attached its
 // program.
 func (l lab) awaitAgent(t *testing.T) {
@@ -107,7 +115,8 @@ func (l lab) awaitAgent(t *testing.T) {
 	ready := harness.Within(patience, func() bool {
 		status, err := netlab.Decode[observe.Status](agent.Status(t.Context()))
 		attached := status.DataPlane.Kind != "xdp" || len(status.DataPlane.Attachments) > 0
-		return err == nil && status.Config.Digest == file && status.Services.Programmed == len(l.Topology.Services) && attached
+		programmed := status.Config.Digest == file && status.Services.Programmed == len(l.Topology.Services)
+		return err == nil && programmed && attached
 	})
 	if !ready {
 		t.Fatal("the agent isn't ready")

@@ -11,7 +11,6 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
-	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -74,13 +73,9 @@ func TestVLANDevices(t *testing.T) {
 func (l lab) checkVLAN(t *testing.T, c vlanCase) {
 	t.Run(c.name, func(t *testing.T) {
 		for family, vip := range []string{harness.VIP4, harness.VIP6} {
-			to := netip.MustParseAddr(vip)
-			route := netlab.Route{Destination: netip.PrefixFrom(to, to.BitLen()), Gateways: vlanAddresses(c.from, 11)[family : family+1]}
-			if err := l.Reroute(router, route); err != nil {
-				t.Fatal(err)
-			}
+			l.ip(t, router, fmt.Sprintf("route replace %s via %s", vip, vlanAddresses(c.from, 11)[family]))
 		}
-		l.configure(t, checked(l.Changed(func(s *lb.Service) {
+		l.replace(t, checked(l.Changed(func(s *lb.Service) {
 			b := &s.Backends[0]
 			s.Segment, s.Forward, s.Backends = segment(c.from), c.forward, s.Backends[:1]
 			b.Address, b.MAC, b.Segment = vlanAddresses(c.network, 100+c.server)[family(s.Address)], c.told.MAC, c.told.Segment
@@ -97,8 +92,9 @@ const onlyTagged = "table inet tagged { chain input { type filter hook input pri
 func bringUpVLANs(t *testing.T) lab {
 	t.Helper()
 	topology := ecmp(t, lb.L2DSR, 3)
-	for _, name := range servers {
-		topology.Host(name).Rules = onlyTagged
+	for _, name := range servers { // of VLANs only
+		h := topology.Host(name)
+		h.Interfaces[0].Addresses, h.Routes, h.Rules = nil, nil, onlyTagged
 	}
 	l := bringUp(t, "xdp", "vlan", topology)
 	l.joinVLANs(t, router, "eth1", 1, red, blue)
@@ -109,7 +105,7 @@ func bringUpVLANs(t *testing.T) lab {
 		l.joinVLANs(t, servers[n], "eth0", 101+n, network)
 		l.ip(t, servers[n], "link set tunl0 up", "link set ip6tnl0 up")
 		for _, gateway := range vlanAddresses(network, 1) {
-			l.ip(t, servers[n], fmt.Sprintf("route replace default via %s", gateway))
+			l.ip(t, servers[n], fmt.Sprintf("route add default via %s", gateway))
 		}
 	}
 	return l

@@ -17,7 +17,7 @@ import (
 
 // end is how a server ends tunnels by devices of the kernel.
 type end struct {
-	// commands are ip's that make the devices.
+	// commands are ip's that make the devices. Without link-local addresses these announce nothing.
 	commands []string
 	// devices are those that receive, by the families of the VIP and of the tunnel, IPv4 first.
 	devices [2][2]string
@@ -27,7 +27,7 @@ type end struct {
 // any address, and own are devices for the address of server2. Both take any family out of IPv6.
 func fallback() end {
 	return end{
-		[]string{"link set tunl0 up", "link set sit0 up", "link set ip6tnl0 up", "-6 tunnel change ip6tnl0 mode any"},
+		[]string{"-6 tunnel change ip6tnl0 mode any", "link set ip6tnl0 addrgenmode none"},
 		[2][2]string{{"tunl0", "ip6tnl0"}, {"sit0", "ip6tnl0"}},
 	}
 }
@@ -35,9 +35,8 @@ func fallback() end {
 func own() end {
 	return end{
 		[]string{
-			"link add ipip1 type ipip local 10.0.2.102", "link set ipip1 up",
-			"link add sit1 type sit local 10.0.2.102", "link set sit1 up",
-			"link add ip6tnl1 type ip6tnl local fd00:2::102 mode any", "link set ip6tnl1 up",
+			"link add ipip1 type ipip local 10.0.2.102", "link add sit1 type sit local 10.0.2.102",
+			"link add ip6tnl1 type ip6tnl local fd00:2::102 mode any", "link set ip6tnl1 addrgenmode none",
 		},
 		[2][2]string{{"ipip1", "ip6tnl1"}, {"sit1", "ip6tnl1"}},
 	}
@@ -53,13 +52,13 @@ func gue(e end) end {
 func vxlan() end { return end{devices: [2][2]string{{"vx4", "vx6"}, {"vx4", "vx6"}}} }
 
 // geneve are devices of the nth server that take frames from their far end only, which is the
-// balancer. They announce no link-local address to it.
+// balancer.
 func geneve(n int) end {
-	const device = "link add gnv%s address 02:00:00:00:64:%02d addrgenmode none type geneve id 5001 dstport 6081 remote %s"
+	const device = "link add gnv%s address 02:00:00:00:64:%02d type geneve id 5001 dstport 6081 remote %s"
 	return end{
 		[]string{
-			fmt.Sprintf(device, "4", n, "10.0.2.11"), "link set gnv4 up",
-			fmt.Sprintf(device, "6", n, "fd00:2::11"), "link set gnv6 up",
+			fmt.Sprintf(device, "4", n, "10.0.2.11"), "link set gnv4 addrgenmode none",
+			fmt.Sprintf(device, "6", n, "fd00:2::11"), "link set gnv6 addrgenmode none",
 		},
 		[2][2]string{{"gnv4", "gnv6"}, {"gnv4", "gnv6"}},
 	}
@@ -88,7 +87,7 @@ func TestXDP(t *testing.T) {
 			services := l.Topology.Services
 			l.checkMode(t, mode.forward, mode.ends)
 			if len(mode.ends) > 0 {
-				l.configure(t, crossed(services))
+				l.replace(t, crossed(services))
 				l.checkMode(t, mode.forward, mode.ends)
 			}
 			l.checkWithoutAgent(t)
@@ -112,8 +111,9 @@ func (l lab) makeDevices(t *testing.T, forward lb.Forward, ends []end) {
 	t.Helper()
 	for i, e := range ends {
 		l.ip(t, servers[i], e.commands...)
-		if h := l.Topology.Host(servers[i]); forward == lb.GUE || forward == lb.Geneve {
-			for _, name := range e.names() {
+		for _, name := range e.names() {
+			l.ip(t, servers[i], "link set "+name+" up")
+			if h := l.Topology.Host(servers[i]); forward == lb.GUE || forward == lb.Geneve {
 				h.Overlays = append(h.Overlays, netlab.Overlay{Name: name})
 			}
 		}
