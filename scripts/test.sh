@@ -89,21 +89,21 @@ targets() {
 }
 
 # rounds NAME... runs the rounds of the tier, or those that are named, in the order of the table.
-# Those "beside" run while the others do.
+# Those in the background run while the others do.
 rounds() {
-	local name words arguments beside=() list
+	local name words arguments background=() list
 	list=$(go run ./test/tier "$tier")
 	[[ $list != *kubernetes$'\t'* ]] || nice go run ./test/cluster/up --build >/dev/null & # the rounds that need it wait
 	while IFS=$'\t' read -r name words arguments <&3; do
 		(($# == 0)) || [[ " $* " == *" $name "* ]] || continue
-		if [[ " $words " == *" beside "* ]]; then
+		if [[ " $words " == *" background "* ]]; then
 			(round "$name" "$words" "$arguments") &
-			beside+=($!)
+			background+=($!)
 		else
 			(round "$name" "$words" "$arguments") || failed=1
 		fi
 	done 3<<<"$list"
-	for name in "${beside[@]}"; do
+	for name in "${background[@]}"; do
 		wait "$name" || failed=1
 	done
 }

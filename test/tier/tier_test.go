@@ -122,7 +122,7 @@ func TestArguments(t *testing.T) {
 | --- | --- | --- | --- | --- |
 | test | race | ` + "`./...`" + ` | | race |
 | test | plain | ` + "`./a/c ./a/...`" + ` | | |
-| ci | later | ` + "`./a/b`" + ` | TestX TestAPI* TestY/one | beside -p=1 |
+| ci | later | ` + "`./a/b`" + ` | TestX TestAPI* TestY/one | background -p=1 |
 
 `)
 	if err != nil {
@@ -135,7 +135,7 @@ func TestArguments(t *testing.T) {
 	want := []string{
 		"race ./ab",
 		"plain -skip=^TestAPI|^TestX$|^TestY$/^one$ ./a/c ./a ./a/b",
-		"beside -p=1 -run=^TestX$|^TestAPI|^TestY$/^one$ ./a/b",
+		"background -p=1 -run=^TestX$|^TestAPI|^TestY$/^one$ ./a/b",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

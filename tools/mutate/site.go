@@ -17,7 +17,7 @@ var kinds = []string{condition, offByOne, dropped, swapped}
 var operators = map[string]string{"&&": "||", "||": "&&", "==": "!=", "!=": "==", "<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 
 // patterns are places in lines of formatted code. The first group of each is replaced; by another
-// operator if there is no text. What doesn't compile afterwards is no mutant.
+// operator if there is no text. Changes that don't compile are left out.
 var patterns = []struct {
 	extensions, kind string
 	pattern          *regexp.Regexp
