@@ -14,7 +14,7 @@ import (
 // A backend that dies is reported within fall × interval, one that returns
 // within rise × interval, both plus what a probe takes and the wait for others.
 func TestVerdictTiming(t *testing.T) {
-	withServers(t, func(t *testing.T, m *testMonitor) {
+	withServers(t, func(_ *testing.T, m *testMonitor) {
 		m.takes = 5 * time.Millisecond
 		m.watch(service("10.1.1.1", tcpCheck(), "10.0.0.1", "10.0.0.2"))
 		m.after(2*time.Millisecond, "10.1.1.1 10.0.0.1:80 perhaps healthy", "10.1.1.1 10.0.0.2:80 perhaps healthy")
@@ -71,7 +71,7 @@ func TestTimeout(t *testing.T) {
 }
 
 func TestSlowStartReports(t *testing.T) {
-	withServers(t, func(t *testing.T, m *testMonitor) {
+	withServers(t, func(_ *testing.T, m *testMonitor) {
 		check := tcpCheck()
 		check.SlowStart = 16 * time.Minute
 		m.breaks("10.0.0.1", errRefused)
@@ -94,7 +94,7 @@ func TestSlowStartReports(t *testing.T) {
 // A hint has a dead backend found long before its next probe; of a living one
 // nothing follows but one more probe in each interval.
 func TestHint(t *testing.T) {
-	withServers(t, func(t *testing.T, m *testMonitor) {
+	withServers(t, func(_ *testing.T, m *testMonitor) {
 		check := tcpCheck()
 		check.Interval, check.Passive = time.Minute, true
 		svc := service("10.1.1.1", check, "10.0.0.1")
@@ -118,7 +118,7 @@ func TestHint(t *testing.T) {
 }
 
 func TestHintWithoutPassiveCheck(t *testing.T) {
-	withServers(t, func(t *testing.T, m *testMonitor) {
+	withServers(t, func(_ *testing.T, m *testMonitor) {
 		svc := service("10.1.1.1", tcpCheck(), "10.0.0.1")
 		m.watch(svc)
 		time.Sleep(time.Second / 2)
@@ -148,7 +148,7 @@ func TestUnreachable(t *testing.T) {
 // As long as it isn't known how to reach a backend, nothing is known of it; then it
 // is probed soon.
 func TestPendingPath(t *testing.T) {
-	withServers(t, func(t *testing.T, m *testMonitor) {
+	withServers(t, func(_ *testing.T, m *testMonitor) {
 		m.unreachable = fmt.Errorf("not programmed: %w", ErrPending)
 		m.watch(service("10.1.1.1", tcpCheck(), "10.0.0.1"))
 		m.after(10*time.Second, "10.1.1.1 10.0.0.1:80 perhaps healthy")
@@ -176,7 +176,7 @@ func TestLocalErrorIgnored(t *testing.T) {
 
 // A reporter that is late gets verdicts as they are then, not as they were.
 func TestLateReport(t *testing.T) {
-	withServers(t, func(t *testing.T, m *testMonitor) {
+	withServers(t, func(_ *testing.T, m *testMonitor) {
 		late := make(chan struct{})
 		m.Monitor.config.Report = func(take func() []Verdict) {
 			<-late

@@ -178,7 +178,7 @@ func TestInitially(t *testing.T) {
 		lb.InitiallyHealthy:   {was + "healthy", joined + "healthy"},
 		lb.InitiallyUnhealthy: {was + "unhealthy", joined + "unhealthy"},
 	} {
-		withServers(t, func(t *testing.T, m *testMonitor) {
+		withServers(t, func(_ *testing.T, m *testMonitor) {
 			m.takes = 5 * time.Millisecond
 			check := tcpCheck()
 			check.Initially = initially
@@ -195,7 +195,7 @@ func TestInitially(t *testing.T) {
 
 // A backend that had flows before its service got a check keeps them.
 func TestFirstCheckKeepsBackends(t *testing.T) {
-	withServers(t, func(t *testing.T, m *testMonitor) {
+	withServers(t, func(_ *testing.T, m *testMonitor) {
 		m.takes = 5 * time.Millisecond
 		m.watch(service("10.1.1.1", nil, "10.0.0.1"))
 		m.Set([]lb.Service{service("10.1.1.1", tcpCheck(), "10.0.0.1")})
@@ -277,7 +277,7 @@ func TestEarlierVerdicts(t *testing.T) {
 		"backend MAC": {func(s *lb.Service) { s.Backends[0].MAC = lb.MAC{2} }, "perhaps healthy"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withServers(t, func(t *testing.T, m *testMonitor) {
+			withServers(t, func(_ *testing.T, m *testMonitor) {
 				m.takes = 5 * time.Millisecond
 				m.config.Earlier = map[string]State{Identity(&own, own.Backends[0]): dead}
 				svc := service("10.1.1.1", tcpCheck(), "10.0.0.1", "10.0.0.2")
@@ -292,7 +292,7 @@ func TestEarlierVerdicts(t *testing.T) {
 			})
 		})
 	}
-	withServers(t, func(t *testing.T, m *testMonitor) {
+	withServers(t, func(_ *testing.T, m *testMonitor) {
 		m.takes = 5 * time.Millisecond
 		m.config.Earlier = map[string]State{Identity(&own, own.Backends[0]): dead}
 		m.watch(own)
