@@ -5,6 +5,9 @@
 # "make verify" installs what it needs and calls it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# As scripts/test.sh does, so that what one of them has compiled serves the other.
+GOFLAGS="$(go env GOFLAGS) -trimpath"
+export GOFLAGS CGO_ENABLED=0
 
 failed=() unchecked=()
 
