@@ -35,7 +35,7 @@ const endTime = 30 * time.Second
 // alone or of its tables, and floods, which take longer there than records are kept.
 var testArguments = []string{
 	"-test.v=test2json", "-test.parallel=1", "-test.short",
-	"-test.skip=^(TestMemoryIsAsDocumented|TestHistories|TestLargestTables|TestTablesGrow|TestPlacesAreSpread|TestVIPPlacesAre(Spread|Secret)|TestFlood(EvictsNo(Flow|Session|Client)|TakesNoPort)|TestPlacesOfTooManySessions)$",
+	"-test.skip=^(TestMemoryIsAsDocumented|TestHistories|TestLargestTables|TestTablesGrow|TestPlacesAreSpread|TestVIPPlace(sAreSecret|Distribution)|TestFlood(EvictsNo(Flow|Session|Client)|TakesNoPort)|TestPlacesOfTooManySessions)$",
 }
 
 // packagesEnv replaces the packages by those that it lists, separated by blanks, and testsEnv is a
