@@ -26,7 +26,7 @@ func parseAPIServer(t *testing.T, dir, section string) (*config.Config, error) {
 	return config.Parse(filepath.Join(dir, "f"), text, dataplanetest.Limits())
 }
 
-func TestAPIServer(t *testing.T) {
+func TestParseAPIServer(t *testing.T) {
 	dir := t.TempDir()
 	for section, want := range map[string]source.Server{
 		"{urls: ['https://api:9575', 'https://10.0.0.2'], tokenFile: token}": {
@@ -46,7 +46,7 @@ func TestAPIServer(t *testing.T) {
 	}
 }
 
-func TestAPIServerErrors(t *testing.T) {
+func TestParseAPIServerErrors(t *testing.T) {
 	dir := t.TempDir()
 	const url = `want https://HOST:PORT, or http:// with a loopback address`
 	for section, want := range map[string]string{
@@ -79,7 +79,7 @@ func TestAPIServerErrors(t *testing.T) {
 }
 
 // Everyone may read the file with the secret.
-func TestAPIServerWarning(t *testing.T) {
+func TestParseAPIServerWarning(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "public"), []byte("lb1.secret"), 0o644); err != nil {
 		t.Fatal(err)
