@@ -8,9 +8,9 @@
 #   scripts/install-deps.sh build       make, git and a Go that can build go.mod
 #   scripts/install-deps.sh demo        build, a web server, its load generator and a router
 #   scripts/install-deps.sh kubernetes  build, and what Kubernetes runs on: etcd, containerd, network plugins
-#   scripts/install-deps.sh test        demo, a C compiler (race detector), what reads alerts, units and keepalived's files
+#   scripts/install-deps.sh test        demo, a C compiler (race detector), BIRD, what reads alerts, units and keepalived's files
 #   scripts/install-deps.sh test-ci     test, image, kubernetes, a guest machine, another BGP speaker
-#   scripts/install-deps.sh test-all    test-ci, release, more routers and guest machines, emulation, a browser, schemathesis
+#   scripts/install-deps.sh test-all    test-ci, release, more guest machines, emulation, a browser, schemathesis
 #   scripts/install-deps.sh generate    build, and the compiler for BPF
 #   scripts/install-deps.sh image       build, and the tool that makes container images
 #   scripts/install-deps.sh release     image, and ssh-keygen, which signs
@@ -98,6 +98,7 @@ want_group() {
 		want_group demo
 		want gcc
 		want /usr/include/stdlib.h libc6-dev
+		want bird bird2 # speaks BFD and BGP with the packages' tests, as FRR does
 		want keepalived # reads the examples of its import
 		want nft nftables
 		want systemd-analyze systemd # reads the unit of deploy/
@@ -115,7 +116,6 @@ want_group() {
 	test-all)
 		want_group test-ci
 		want_group release
-		want bird bird2
 		want qemu-aarch64-static qemu-user-static # runs the image for arm64
 		want qemu-system-aarch64 qemu-system-arm
 		want_browser
