@@ -278,7 +278,11 @@ func (s *embeddedStore) complete(ctx context.Context, project string, object *un
 	if unknown := s.balancers.Complete(object); len(unknown) > 0 {
 		return apierrors.NewBadRequest(`unknown field "` + strings.Join(unknown, `", unknown field "`) + `"`)
 	}
-	if found := s.balancers.Validate(ctx, object); len(found) > 0 {
+	found := s.balancers.Validate(ctx, object)
+	if err := ctx.Err(); err != nil {
+		return err // which may have interrupted a rule: found isn't the client's fault
+	}
+	if len(found) > 0 {
 		return apierrors.NewInvalid(v1alpha1.GroupVersion().WithKind("LoadBalancer").GroupKind(), object.GetName(), found)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,6 +73,23 @@ func (s *embeddedStore) count() (n int) {
 // The store validates as a Kubernetes API server does.
 func TestEmbedded(t *testing.T) {
 	newAPI(t, 2).testValidating(t)
+}
+
+// A request whose time ends while rules are checked has the store unavailable: its object isn't
+// invalid.
+func TestValidationIsInterrupted(t *testing.T) {
+	s := openEmbedded(t, filepath.Join(t.TempDir(), "data"), anyPolicy)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	object := newObject("large")
+	var members []any
+	for i := range 256 {
+		members = append(members, map[string]any{"address": fmt.Sprintf("10.0.0.%d", i), "port": int64(1)})
+	}
+	object.Object["spec"] = map[string]any{"forward": "nat", "pools": []any{map[string]any{"name": "p", "members": members}}}
+	if err := s.Create(ctx, "web", object); problemOf(err).Status != http.StatusServiceUnavailable {
+		t.Errorf("%v, want 503", err)
+	}
 }
 
 // writerData is the environment variable with the file of writeUntilKilled.

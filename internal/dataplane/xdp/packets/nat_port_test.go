@@ -315,6 +315,9 @@ func testSpread(t *testing.T, p *xdp.Unattached, c natCase, client func(i int) n
 		_, out := run(t, p, c.fromClient(0).build())
 		port := int(sourcePort(t, out)) - program.DefaultFirstPort
 		parts[port*len(parts)/(program.DefaultLastPort-program.DefaultFirstPort+1)]++
+		if i%50 == 0 {
+			confirmSessionsUntil(t, p, time.Hour) // however long this test takes
+		}
 	}
 	for _, n := range parts {
 		if n < flows/len(parts)/2 || n > flows/len(parts)*2 {
