@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"sync"
+	"testing"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -133,7 +134,10 @@ func (s *suite) wantApart(services ...*lb.Service) {
 
 // Several goroutines drive services of their own; run it with -race.
 func concurrentUpdates(s *suite) {
-	const workers, rounds = 8, 5
+	workers, rounds := byte(8), 5
+	if testing.Short() {
+		workers, rounds = 4, 2
+	}
 	var group sync.WaitGroup
 	var want []lb.VIP
 	for n := byte(1); n <= workers; n++ {

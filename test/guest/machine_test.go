@@ -47,8 +47,7 @@ type machine struct {
 // is locked to its thread: if the process dies, QEMU does.
 func (m *machine) run(ctx context.Context, output io.Writer) error {
 	var complaints bytes.Buffer
-	// Clusters are tested at the same time, and have time limits.
-	cmd := exec.CommandContext(ctx, "nice", append([]string{"-n", "10", m.program}, m.options()...)...)
+	cmd := exec.CommandContext(ctx, m.program, m.options()...)
 	cmd.Stdout, cmd.Stderr = output, &complaints
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	err := cmd.Start()
