@@ -30,8 +30,9 @@ type BalancerNode struct {
 	Status BalancerNodeStatus `json:"status"`
 }
 
-// BalancerNodeStatus is what an agent serves. Its lists have what isn't as it should be, so
-// that it is small for any number of services.
+// BalancerNodeStatus is the report of a node. Its lists contain only problems, so that it is small
+// for any number of services. Namespaces share the places of a list: it has all entries of those that
+// have at least two fewer than another one.
 type BalancerNodeStatus struct {
 	// Version is that of the agent.
 	//

@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/apiserver"
 	"fairlead.io/fairlead/internal/controller"
 	"fairlead.io/fairlead/internal/httpd/review"
@@ -102,9 +105,9 @@ func TestAPIServerRoles(t *testing.T) {
 	api.Apply(t, world)
 	agent := startAgent(t, api)
 	cluster.Await(t, time.Minute, "a report", func() error {
-		return agent.Report(t.Context(), &source.Report{Version: "1.0.0", Started: time.Now()})
+		return agent.Report(t.Context(), &v1alpha1.BalancerNodeStatus{Version: "1.0.0", Started: metav1.Now()})
 	})
-	if err := agent.ReportStatistics(t.Context(), &source.Statistics{Read: time.Now()}); err != nil {
+	if err := agent.ReportStatistics(t.Context(), &v1alpha1.BalancerNodeStatisticsStatus{Reported: metav1.Now()}); err != nil {
 		t.Error(err)
 	}
 

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.io/fairlead/internal/source"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/source/kube"
 	"fairlead.io/fairlead/test/cluster"
 )
@@ -50,7 +52,7 @@ func TestAPIServerReports(t *testing.T) {
 		s.Start(t.Context())
 		return s
 	}
-	report := &source.Report{Version: "1.0.0", Started: time.Now(), Services: source.ReportedServices{Total: 7}}
+	report := &v1alpha1.BalancerNodeStatus{Version: "1.0.0", Started: metav1.Now(), Services: v1alpha1.ServiceCounts{Total: 7}}
 	own := reporter(kube.Options{API: api.AsPod(t, namespace, "fairlead-agent", "agent1")})
 	cluster.Await(t, time.Minute, "the report of n1", func() error { return own.Report(t.Context(), report) })
 	report.Services.Total = 8
@@ -61,15 +63,15 @@ func TestAPIServerReports(t *testing.T) {
 	if got := api.Kubectl(t, "get", "fnode", "n1", "-o", "jsonpath={.status.services.total} {.metadata.ownerReferences[*].kind} {.metadata.ownerReferences[*].name}"); got != want {
 		t.Errorf("report %q, want %q", got, want)
 	}
-	// More listeners with longer names than fit into an object.
-	statistics := &source.Statistics{Read: time.Unix(1, 0)}
-	for n := range 4096 {
-		statistics.Listeners = append(statistics.Listeners, source.ListenerStatistics{Service: fmt.Sprintf("flb:%0371d", n), Packets: 1, Bytes: math.MaxUint64})
+	// As many listeners with the longest names as a report has: 900 kB.
+	statistics := &v1alpha1.BalancerNodeStatisticsStatus{Reported: metav1.Unix(1, 0)}
+	for n := range 1970 {
+		statistics.Listeners = append(statistics.Listeners, v1alpha1.ListenerStatistics{Service: fmt.Sprintf("flb:%0371d", n), Packets: 1, Bytes: math.MaxInt64})
 	}
 	if err := own.ReportStatistics(t.Context(), statistics); err != nil {
 		t.Error(err)
 	}
-	statistics.Listeners = []source.ListenerStatistics{{Service: "flb:default/shop/https", Packets: 2, Bytes: 3, NewFlows: 1}}
+	statistics.Listeners = []v1alpha1.ListenerStatistics{{Service: "flb:default/shop/https", Packets: 2, Bytes: 3, NewFlows: 1}}
 	if err := own.ReportStatistics(t.Context(), statistics); err != nil {
 		t.Error(err)
 	}

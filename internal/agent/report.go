@@ -3,19 +3,25 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"math"
 	"reflect"
+	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/announce"
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
-	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/report"
 	"fairlead.io/fairlead/internal/store"
 	"fairlead.io/fairlead/internal/wait"
 )
@@ -39,10 +45,10 @@ var reportRetry = wait.Backoff{First: time.Second, Max: time.Minute, Jitter: 0.5
 type reporter struct {
 	store *store.Store
 	// routes is the part of a report that changes without the store.
-	routes   func() source.Report
+	routes   func() v1alpha1.BalancerNodeStatus
 	describe func() observe.Status
 	traffic  *traffic
-	send     func(context.Context, *source.Report) error
+	send     func(context.Context, *v1alpha1.BalancerNodeStatus) error
 	log      *slog.Logger
 }
 
@@ -58,7 +64,7 @@ func (a *Agent) report(ctx context.Context) {
 // run sends a report whenever it differs from the one before, until ctx ends.
 func (r reporter) run(ctx context.Context) {
 	limit, verdicts := rate.NewLimiter(rate.Every(reportInterval), reportBurst), rate.NewLimiter(rate.Every(verdictInterval), reportBurst)
-	var written source.Report
+	var written v1alpha1.BalancerNodeStatus
 	var refresh time.Time
 	// A report that has changed and changed back is written, too: readers may wait for a newer one.
 	differs := false
@@ -66,28 +72,30 @@ func (r reporter) run(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		_, changed := r.store.Watch()
 		routes := r.routes()
-		report, settled := r.complete(routes)
+		status, settled := r.complete(routes)
 		if !settled {
-			report.Observed = written.Observed
+			status.Observed = written.Observed
 		}
-		measured := r.traffic.update(ctx, report.Draining)
-		report.PacketsPerSecond, report.BitsPerSecond = r.traffic.packets, r.traffic.bits
-		differs = differs || !reflect.DeepEqual(report, written)
+		measured := r.traffic.update(ctx, status.Draining)
+		status.Traffic = r.traffic.rate
+		differs = differs || !reflect.DeepEqual(status, written)
 		if !differs && time.Now().Before(refresh) {
 			until := refresh
 			if measured.Before(until) {
 				until = measured
 			}
-			r.awaitNews(ctx, changed, routes, until)
+			r.awaitNews(ctx, changed, &routes, until)
 			continue
 		}
-		if judged := !reflect.DeepEqual(report.Unhealthy, written.Unhealthy); !limit.Allow() && (!judged || !verdicts.Allow()) {
+		if judged := !reflect.DeepEqual(status.Unhealthy, written.Unhealthy); !limit.Allow() && (!judged || !verdicts.Allow()) {
 			pause(ctx, reportTick)
 			continue
 		}
-		err := r.send(ctx, &report)
+		sent := status
+		sent.Reported = metav1.Now()
+		err := r.send(ctx, &sent)
 		if err == nil || ctx.Err() != nil {
-			written, refresh, differs = report, time.Now().Add(reportRefresh), false
+			written, refresh, differs = status, time.Now().Add(reportRefresh), false
 			failures, failed = 0, ""
 			continue
 		}
@@ -100,8 +108,8 @@ func (r reporter) run(ctx context.Context) {
 	}
 }
 
-// awaitNews waits until what is reported may have changed, until is over, or ctx ends.
-func (r reporter) awaitNews(ctx context.Context, changed <-chan struct{}, routes source.Report, until time.Time) {
+// awaitNews returns when the report may have changed, at until, or when ctx ends.
+func (r reporter) awaitNews(ctx context.Context, changed <-chan struct{}, routes *v1alpha1.BalancerNodeStatus, until time.Time) {
 	for ctx.Err() == nil && time.Now().Before(until) {
 		pause(ctx, reportTick)
 		select {
@@ -109,7 +117,7 @@ func (r reporter) awaitNews(ctx context.Context, changed <-chan struct{}, routes
 			return
 		default:
 		}
-		if !reflect.DeepEqual(r.routes(), routes) {
+		if now := r.routes(); !reflect.DeepEqual(&now, routes) {
 			return
 		}
 	}
@@ -124,7 +132,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // reportedRoutes returns the part of a report that changes without the store: routes, sessions,
 // and the problems of objects.
-func (a *Agent) reportedRoutes() (r source.Report) {
+func (a *Agent) reportedRoutes() (r v1alpha1.BalancerNodeStatus) {
 	r.Observed, r.Draining = a.Reporter.Delivered(), a.Reporter.Draining()
 	var status observe.Status
 	a.Source.Describe(&status)
@@ -134,23 +142,29 @@ func (a *Agent) reportedRoutes() (r source.Report) {
 	if a.announcer == nil {
 		return r
 	}
-	for _, d := range a.announcer.Decisions() {
+	var withheld report.List[*announce.Decision]
+	decisions := a.announcer.Decisions()
+	for i := range decisions {
+		d := &decisions[i]
 		if d.Announced {
-			r.Announced++
+			r.Routes.Announced++
 			continue
 		}
-		r.Withheld++
-		if len(r.WithheldRoutes) < source.MaxReported {
-			r.WithheldRoutes = append(r.WithheldRoutes, source.WithheldRoute{Prefix: d.Prefix, Reason: withheldReason(&d)})
-		}
+		r.Routes.Withheld++
+		withheld.Add(report.Namespace(cmp.Or(d.Services...)), d)
+	}
+	for _, d := range withheld.Entries() {
+		r.Withheld = append(r.Withheld, v1alpha1.WithheldRoute{Prefix: d.Prefix.String(), Message: shortened(withheldReason(d))})
 	}
 	for _, p := range a.Speaker.Peers() {
 		established := p.State == bgp.Established
 		if established {
-			r.Sessions++
+			r.Routes.Sessions++
 		}
-		if len(r.Peers) < source.MaxReported {
-			r.Peers = append(r.Peers, source.ReportedPeer{Address: p.Address, Established: established, Reason: p.Reason, Since: p.Since})
+		if len(r.Peers) < report.MaxListed {
+			r.Peers = append(r.Peers, v1alpha1.NodePeer{
+				Address: p.Address.String(), Established: established, Message: shortened(p.Reason), Since: metav1.NewTime(p.Since),
+			})
 		}
 	}
 	return r
@@ -170,8 +184,8 @@ type traffic struct {
 	read func(context.Context) (dataplane.Stats, error)
 	last dataplane.Stats
 	at   time.Time
-	// packets and bits are those per second between the last two readings.
-	packets, bits uint64
+	// rate is of the time between the last two readings.
+	rate v1alpha1.NodeTraffic
 }
 
 // update reads the counters if that is due, and returns when it is due again. A reading that fails,
@@ -198,42 +212,69 @@ func (t *traffic) update(ctx context.Context, draining bool) (next time.Time) {
 			bytes += s.Bytes - before.Bytes
 		}
 	}
-	t.packets, t.bits = uint64(float64(packets)/took.Seconds()), uint64(float64(bytes)*8/took.Seconds())
+	t.rate = v1alpha1.NodeTraffic{
+		PacketsPerSecond: int64(float64(packets) / took.Seconds()), BitsPerSecond: int64(float64(bytes) * 8 / took.Seconds()),
+	}
 	t.last, t.at = now, time.Now()
 	return t.at.Add(interval)
 }
 
 // addProblems lists the first problem of each object; problems of one follow each other.
-func addProblems(r *source.Report, problems []observe.Problem) {
+func addProblems(r *v1alpha1.BalancerNodeStatus, problems []v1alpha1.NodeProblem) {
+	var listed report.List[v1alpha1.NodeProblem]
+	objects := 0
 	for i, p := range problems {
-		switch {
-		case i > 0 && problems[i-1].Object == p.Object:
-		case len(r.Problems) == source.MaxReported:
-			r.OmittedProblems++
-		default:
-			r.Problems = append(r.Problems, source.ReportedProblem{Object: p.Object, Text: p.Text})
+		if i == 0 || problems[i-1].Object != p.Object {
+			objects++
+			listed.Add(report.Namespace(p.Object), v1alpha1.NodeProblem{Object: p.Object, Message: shortened(p.Message)})
 		}
 	}
+	r.Problems = listed.Entries()
+	r.OmittedProblems = int32(objects - len(r.Problems))
 }
 
-// complete completes a report by what the store has, and reports whether all of that has been
+// unhealthy is a backend that was found dead.
+type unhealthy struct {
+	service string
+	backend lb.BackendID
+	state   health.State
+}
+
+// complete completes a report by the services of the store, and reports whether each of them has been
 // programmed or has failed. It allocates little: while thousands of services change one by one it is
 // called once a second.
-func (r reporter) complete(report source.Report) (_ source.Report, settled bool) {
+func (r reporter) complete(status v1alpha1.BalancerNodeStatus) (_ v1alpha1.BalancerNodeStatus, settled bool) {
 	agent, snapshot := r.describe(), r.store.Snapshot()
-	report.Version, report.Started, report.DataPlane = agent.Version, agent.Started, agent.DataPlane.Kind
+	status.Version, status.Started, status.DataPlane = agent.Version, metav1.NewTime(agent.Started), agent.DataPlane.Kind
 	_, drained := snapshot.Draining(store.Target{})
-	report.Draining = report.Draining || drained
+	status.Draining = status.Draining || drained
+	status.Services, status.Backends = observe.Count(&snapshot)
 	settled = true
+	var failed report.List[v1alpha1.NodeProblem]
+	addError := func(s *store.Status) {
+		if s != nil && s.Error != "" {
+			failed.Add(report.Namespace(s.Name), v1alpha1.NodeProblem{Object: s.Name, Message: shortened(s.Error)})
+		}
+	}
+	var dead report.List[unhealthy]
 	for i := range snapshot.Services {
-		addService(&report, &snapshot.Services[i])
-		settled = settled && tried(&snapshot.Services[i])
+		e := &snapshot.Services[i]
+		settled = settled && tried(e)
+		addError(e.Status)
+		for id, state := range e.Unhealthy() {
+			dead.Add(report.Namespace(e.Service.Name), unhealthy{e.Service.Name, id, state})
+		}
 	}
-	for _, status := range snapshot.Deleting {
-		report.Services.Total++
-		addError(&report, status)
+	for _, s := range snapshot.Deleting {
+		addError(s)
 	}
-	return report, settled
+	status.FailedServices = failed.Entries()
+	for _, u := range dead.Entries() {
+		status.Unhealthy = append(status.Unhealthy, v1alpha1.UnhealthyBackend{
+			Service: u.service, Backend: u.backend.String(), Message: shortened(u.state.Reason), Since: metav1.NewTime(u.state.Since),
+		})
+	}
+	return status, settled
 }
 
 // tried reports whether a service has been programmed or has failed. One that is programmed may have
@@ -242,50 +283,15 @@ func tried(e *store.Entry) bool {
 	return e.Status != nil && (e.Status.Programmed == e.Revision || e.Status.Error != "")
 }
 
-func addService(r *source.Report, e *store.Entry) {
-	r.Services.Total++
-	if e.Panic {
-		r.Services.Panic++
+// maxMessage bounds each message of a report, in bytes.
+const maxMessage = 256
+
+func shortened(text string) string {
+	if len(text) > maxMessage {
+		return strings.ToValidUTF8(text[:maxMessage], "") + "…"
 	}
-	if e.Drained {
-		r.Services.Drained++
-	}
-	if status := e.Status; status != nil {
-		if status.Programmed == e.Revision {
-			r.Services.Programmed++
-		}
-		r.Backends.InUse += status.State.InUse()
-		addError(r, status)
-	}
-	r.Backends.Total += len(e.Service.Backends)
-	for i := range e.Service.Backends {
-		b := &e.Service.Backends[i]
-		if b.Drained {
-			r.Backends.Drained++
-		}
-		if e.Healthy < len(e.Service.Backends) {
-			addUnhealthy(r, e, b.ID())
-		}
-	}
+	return text
 }
 
-// addError counts and lists a service that the data plane refused.
-func addError(r *source.Report, status *store.Status) {
-	if status.Error != "" {
-		r.Services.Failed++
-		if len(r.Failed) < source.MaxReported {
-			r.Failed = append(r.Failed, source.ReportedProblem{Object: status.Name, Text: status.Error})
-		}
-	}
-}
-
-func addUnhealthy(r *source.Report, e *store.Entry, id lb.BackendID) {
-	state, judged := e.Health[id]
-	if e.Configured.Health == nil || !judged || !state.Known || state.Healthy {
-		return
-	}
-	r.Backends.Unhealthy++
-	if len(r.Unhealthy) < source.MaxReported {
-		r.Unhealthy = append(r.Unhealthy, source.UnhealthyBackend{Service: e.Service.Name, Backend: id, Reason: state.Reason, Since: state.Since})
-	}
-}
+// clamp returns a counter as the API has it.
+func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

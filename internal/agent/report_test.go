@@ -9,17 +9,19 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
-	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/report"
 	"fairlead.io/fairlead/internal/store"
 	agenttest "fairlead.io/fairlead/test/agent"
 	"fairlead.io/fairlead/test/fake"
@@ -28,17 +30,17 @@ import (
 // sent is a report, and when it was sent.
 type sent struct {
 	at     time.Duration
-	status source.Report
+	status v1alpha1.BalancerNodeStatus
 }
 
 // reporting runs a reporter on an agent in a bubble's time, and returns what it has sent so far.
-func reporting(t *testing.T, agent *agenttest.Agent, routes func() source.Report, answer func(n int) error) func() []sent {
+func reporting(t *testing.T, agent *agenttest.Agent, routes func() v1alpha1.BalancerNodeStatus, answer func(n int) error) func() []sent {
 	began := time.Now()
 	var mu sync.Mutex
 	var all []sent
 	r := reporter{
 		store: agent.Store, routes: routes, describe: agent.Describe, traffic: &traffic{read: agent.DP.Stats}, log: slog.New(slog.DiscardHandler),
-		send: func(_ context.Context, status *source.Report) error {
+		send: func(_ context.Context, status *v1alpha1.BalancerNodeStatus) error {
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, sent{time.Since(began), *status})
@@ -65,7 +67,7 @@ func withAgent(t *testing.T, test func(t *testing.T, agent *agenttest.Agent)) {
 
 func accepted(int) error { return nil }
 
-func noRoutes() source.Report { return source.Report{} }
+func noRoutes() v1alpha1.BalancerNodeStatus { return v1alpha1.BalancerNodeStatus{} }
 
 // A report has what is served and what isn't as it should be, and follows within a second.
 func TestReport(t *testing.T) {
@@ -81,12 +83,12 @@ func TestReport(t *testing.T) {
 		agent.Set(t, services...)
 		var sessions atomic.Int32
 		var draining atomic.Bool
-		reports := reporting(t, agent, func() source.Report {
-			return source.Report{Sessions: int(sessions.Load()), Draining: draining.Load()}
+		reports := reporting(t, agent, func() v1alpha1.BalancerNodeStatus {
+			return v1alpha1.BalancerNodeStatus{Routes: v1alpha1.RouteCounts{Sessions: sessions.Load()}, Draining: draining.Load()}
 		}, accepted)
 		time.Sleep(time.Second)
 		if got := reports(); len(got) != 1 || got[0].status.Version != "1.2.3" || got[0].status.DataPlane != "xdp" ||
-			got[0].status.Services != (source.ReportedServices{Total: 3, Programmed: 3}) || got[0].status.Backends.Total != 3 {
+			got[0].status.Services != (v1alpha1.ServiceCounts{Total: 3, Programmed: 3}) || got[0].status.Backends.Total != 3 {
 			t.Fatalf("sent %+v", got)
 		}
 
@@ -95,7 +97,7 @@ func TestReport(t *testing.T) {
 		time.Sleep(time.Second)
 		got := reports()
 		if len(got) != 2 || got[1].status.Backends.Unhealthy != 1 || len(got[1].status.Unhealthy) != 1 ||
-			got[1].status.Unhealthy[0].Backend != dead || got[1].status.Unhealthy[0].Service != "s1" || got[1].status.Unhealthy[0].Reason != "timeout" {
+			got[1].status.Unhealthy[0].Backend != dead.String() || got[1].status.Unhealthy[0].Service != "s1" || got[1].status.Unhealthy[0].Message != "timeout" {
 			t.Fatalf("sent %+v, want the dead backend", got[1:])
 		}
 
@@ -104,8 +106,8 @@ func TestReport(t *testing.T) {
 		agent.Set(t, services...)
 		sessions.Store(1)
 		time.Sleep(time.Second)
-		if got := reports(); len(got) != 3 || got[2].status.Services.Failed != 1 || got[2].status.Sessions != 1 ||
-			len(got[2].status.Failed) != 1 || got[2].status.Failed[0] != (source.ReportedProblem{Object: "s2", Text: "vip tcp 10.1.0.2:80: table is full"}) {
+		if got := reports(); len(got) != 3 || got[2].status.Services.Failed != 1 || got[2].status.Routes.Sessions != 1 ||
+			len(got[2].status.FailedServices) != 1 || got[2].status.FailedServices[0] != (v1alpha1.NodeProblem{Object: "s2", Message: "vip tcp 10.1.0.2:80: table is full"}) {
 			t.Fatalf("sent %+v, want the failure", got[2:])
 		}
 
@@ -168,12 +170,12 @@ func TestReportWaitsForAllServices(t *testing.T) {
 	}
 	failed := store.Status{VIP: services[0].VIP, Programmed: snapshot.Revision, Error: "no memory"}
 	r.store.SetStatus([]store.Status{failed}, nil)
-	if report, settled := r.complete(source.Report{}); settled {
-		t.Errorf("settled with %+v, of which one service has not been tried", report.Services)
+	if status, settled := r.complete(v1alpha1.BalancerNodeStatus{}); settled {
+		t.Errorf("settled with %+v, of which one service has not been tried", status.Services)
 	}
 	r.store.SetStatus([]store.Status{{VIP: services[1].VIP, Programmed: snapshot.Revision}}, nil)
-	if report, settled := r.complete(source.Report{}); !settled {
-		t.Errorf("not settled with %+v", report.Services)
+	if status, settled := r.complete(v1alpha1.BalancerNodeStatus{}); !settled {
+		t.Errorf("not settled with %+v", status.Services)
 	}
 }
 
@@ -181,7 +183,9 @@ func TestReportWaitsForAllServices(t *testing.T) {
 func TestReportBriefChange(t *testing.T) {
 	withAgent(t, func(t *testing.T, agent *agenttest.Agent) {
 		var sessions atomic.Int32
-		reports := reporting(t, agent, func() source.Report { return source.Report{Sessions: int(sessions.Load())} }, accepted)
+		reports := reporting(t, agent, func() v1alpha1.BalancerNodeStatus {
+			return v1alpha1.BalancerNodeStatus{Routes: v1alpha1.RouteCounts{Sessions: sessions.Load()}}
+		}, accepted)
 		before := reports()
 		for ; len(before) < reportBurst; before = reports() {
 			sessions.Add(1)
@@ -192,7 +196,7 @@ func TestReportBriefChange(t *testing.T) {
 		sessions.Add(-1)
 		time.Sleep(2 * reportInterval)
 		got := reports()
-		if len(before) != reportBurst || len(got) != reportBurst+1 || got[reportBurst].status.Sessions != before[reportBurst-1].status.Sessions {
+		if len(before) != reportBurst || len(got) != reportBurst+1 || got[reportBurst].status.Routes.Sessions != before[reportBurst-1].status.Routes.Sessions {
 			t.Errorf("sent %+v, then %+v; want one more report with as many sessions", before, got[len(before):])
 		}
 	})
@@ -222,18 +226,47 @@ func TestReportRetry(t *testing.T) {
 	})
 }
 
-// The lists of a report are bounded, and an object with many problems takes one place.
-func TestReportLimits(t *testing.T) {
-	var problems []observe.Problem
-	for n := range source.MaxReported + 7 {
+// The list of problems is bounded and shared among namespaces, and an object with many problems takes one place.
+func TestReportedProblems(t *testing.T) {
+	var problems []v1alpha1.NodeProblem
+	for n := range report.MaxListed + 7 {
 		for range 32 {
-			problems = append(problems, observe.Problem{Object: fmt.Sprintf("Service a/%d", n), Text: "no"})
+			problems = append(problems, v1alpha1.NodeProblem{Object: fmt.Sprintf("Service a/%d", n), Message: "no"})
 		}
 	}
-	var r source.Report
+	problems = append(problems, v1alpha1.NodeProblem{Object: "Service b/web", Message: strings.Repeat("ä", 200)})
+	var r v1alpha1.BalancerNodeStatus
 	addProblems(&r, problems)
-	if len(r.Problems) != source.MaxReported || r.OmittedProblems != 7 || r.Problems[1].Object != "Service a/1" {
-		t.Errorf("%d problems and %d more, want %d and 7", len(r.Problems), r.OmittedProblems, source.MaxReported)
+	if len(r.Problems) != report.MaxListed || r.OmittedProblems != 8 || r.Problems[1].Object != "Service a/1" {
+		t.Errorf("%d problems and %d more, want %d and 8", len(r.Problems), r.OmittedProblems, report.MaxListed)
+	}
+	if last := r.Problems[report.MaxListed-1]; last.Object != "Service b/web" || last.Message != strings.Repeat("ä", 128)+"…" {
+		t.Errorf("the last problem is %+v, want the other namespace's", last)
+	}
+}
+
+// A namespace whose backends are all dead, or whose services all fail, leaves room for other namespaces.
+func TestReportIsSharedAmongNamespaces(t *testing.T) {
+	r := reporter{store: store.New(), describe: func() observe.Status { return observe.Status{} }}
+	services := checkedServices(0, report.MaxListed+20)
+	for i := range services {
+		services[i].Name = fmt.Sprintf("flb:many/b%d/web", i)
+	}
+	services[len(services)-1].Name = "few/web/80"
+	if _, err := r.store.Set(services); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range services {
+		r.store.Judge([]health.Verdict{{VIP: s.VIP, Backend: s.Backends[0].ID(), State: health.State{Checked: true, Known: true, Reason: "timeout"}}})
+		r.store.SetStatus([]store.Status{{Name: s.Name, VIP: s.VIP, Error: "no memory"}}, nil)
+	}
+	got, _ := r.complete(v1alpha1.BalancerNodeStatus{})
+	all := int32(len(services))
+	if got.Services.Failed != all || got.Backends.Unhealthy != all || len(got.FailedServices) != report.MaxListed || len(got.Unhealthy) != report.MaxListed {
+		t.Fatalf("%d of %+v and %d of %+v listed, want %d", len(got.FailedServices), got.Services, len(got.Unhealthy), got.Backends, report.MaxListed)
+	}
+	if f, u := got.FailedServices[report.MaxListed-1].Object, got.Unhealthy[report.MaxListed-1].Service; f != "few/web/80" || u != f {
+		t.Errorf("the last ones listed are %s and %s, want the other namespace's", f, u)
 	}
 }
 
@@ -254,10 +287,10 @@ func TestReportObservedVersions(t *testing.T) {
 		agent.Set(t, services...)
 		var version atomic.Int32
 		version.Store(5)
-		reports := reporting(t, agent, func() source.Report {
-			return source.Report{Observed: source.Versions{Services: strconv.Itoa(int(version.Load()))}}
+		reports := reporting(t, agent, func() v1alpha1.BalancerNodeStatus {
+			return v1alpha1.BalancerNodeStatus{Observed: v1alpha1.ObservedVersions{Services: strconv.Itoa(int(version.Load()))}}
 		}, accepted)
-		last := func() source.Report {
+		last := func() v1alpha1.BalancerNodeStatus {
 			time.Sleep(2 * reportInterval)
 			all := reports()
 			return all[len(all)-1].status
@@ -295,13 +328,14 @@ func TestReportedTraffic(t *testing.T) {
 				read.Services[lb.VIP{Port: uint16(n)}] = dataplane.ServiceStats{Traffic: dataplane.Traffic{Packets: packets, Bytes: 100 * packets}}
 			}
 		}
-		check := func(what string, packets, bits uint64) {
+		check := func(what string, packets, bits int64) {
 			t.Helper()
+			want := v1alpha1.NodeTraffic{PacketsPerSecond: packets, BitsPerSecond: bits}
 			for range 3 { // as often as a node reports
 				traffic.update(t.Context(), draining)
 			}
-			if traffic.packets != packets || traffic.bits != bits {
-				t.Errorf("%s: %d packets and %d bits per second, want %d and %d", what, traffic.packets, traffic.bits, packets, bits)
+			if traffic.rate != want {
+				t.Errorf("%s: %d packets and %d bits per second, want %d and %d", what, traffic.rate.PacketsPerSecond, traffic.rate.BitsPerSecond, packets, bits)
 			}
 			if draining {
 				time.Sleep(reportInterval)

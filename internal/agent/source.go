@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/httpd/review"
 	"fairlead.io/fairlead/internal/observe"
@@ -106,10 +107,10 @@ func (s *apiSource) Describe(status *observe.Status) { status.APIServer = shown(
 func shown(state source.State) *observe.APIServer {
 	server := &observe.APIServer{
 		Server: state.Server, Reachable: state.Reachable, Since: state.Since, LastResponse: state.LastResponse, Error: state.Error,
-		Synced: state.Synced, Restored: state.Restored, Objects: state.Objects, Problems: []observe.Problem{},
+		Synced: state.Synced, Restored: state.Restored, Objects: state.Objects, Problems: []v1alpha1.NodeProblem{},
 	}
 	for _, p := range state.Problems {
-		server.Problems = append(server.Problems, observe.Problem{Object: p.Object.String(), Text: p.Text})
+		server.Problems = append(server.Problems, v1alpha1.NodeProblem{Object: p.Object.String(), Message: p.Text})
 	}
 	return server
 }

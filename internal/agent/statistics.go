@@ -5,14 +5,16 @@ package agent
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/observe"
-	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/spec"
 )
 
@@ -28,7 +30,7 @@ const (
 type statisticsReporter struct {
 	// latest returns the observer's latest reading of the counters, which is made anyway.
 	latest func(ctx context.Context, after *observe.Snapshot) (*observe.Snapshot, error)
-	send   func(context.Context, *source.Statistics) error
+	send   func(context.Context, *v1alpha1.BalancerNodeStatisticsStatus) error
 	log    *slog.Logger
 }
 
@@ -42,7 +44,7 @@ func (a *Agent) reportStatistics(ctx context.Context) {
 // run sends counters when they have changed, until ctx ends.
 func (r statisticsReporter) run(ctx context.Context) {
 	limit := rate.NewLimiter(rate.Every(statisticsInterval), statisticsBurst)
-	var written []source.ListenerStatistics
+	var written []v1alpha1.ListenerStatistics
 	failed := ""
 	for ; ctx.Err() == nil; pause(ctx, statisticsTick) {
 		if limit.Tokens() < 1 {
@@ -52,13 +54,16 @@ func (r statisticsReporter) run(ctx context.Context) {
 		if err != nil || reading.Err != nil { // the observer logs why
 			continue
 		}
-		statistics := source.Statistics{Read: reading.Time, Listeners: listenerStatistics(reading)}
-		if slices.Equal(statistics.Listeners, written) || !limit.Allow() {
+		listeners := listenerStatistics(reading)
+		if slices.Equal(listeners, written) || !limit.Allow() {
 			continue
 		}
-		err = r.send(ctx, &statistics)
+		listed := fitting(listeners)
+		err = r.send(ctx, &v1alpha1.BalancerNodeStatisticsStatus{
+			Reported: metav1.NewTime(reading.Time), Listeners: listed, OmittedListeners: int32(len(listeners) - len(listed)),
+		})
 		if err == nil || ctx.Err() != nil {
-			written, failed = statistics.Listeners, ""
+			written, failed = listeners, ""
 			continue
 		}
 		if err.Error() != failed {
@@ -69,12 +74,30 @@ func (r statisticsReporter) run(ctx context.Context) {
 }
 
 // listenerStatistics returns the counters of the listeners of LoadBalancers.
-func listenerStatistics(reading *observe.Snapshot) (all []source.ListenerStatistics) {
+func listenerStatistics(reading *observe.Snapshot) (all []v1alpha1.ListenerStatistics) {
 	for service, t := range reading.Traffic() {
 		if kind, _, _ := spec.ObjectOf(service.Name); kind == "LoadBalancer" {
-			all = append(all, source.ListenerStatistics{Service: service.Name, Packets: t.Packets, Bytes: t.Bytes, NewFlows: t.NewFlows})
+			all = append(all, v1alpha1.ListenerStatistics{
+				Service: service.Name, Packets: clamp(t.Packets), Bytes: clamp(t.Bytes), NewFlows: clamp(t.NewFlows),
+			})
 		}
 	}
-	slices.SortFunc(all, func(a, b source.ListenerStatistics) int { return cmp.Compare(a.Service, b.Service) })
+	slices.SortFunc(all, func(a, b v1alpha1.ListenerStatistics) int { return cmp.Compare(a.Service, b.Service) })
 	return all
+}
+
+// maxStatistics bounds the listeners of a BalancerNodeStatistics, in bytes of JSON: etcd stores
+// objects of 1.5 MiB at most.
+const maxStatistics = 900_000
+
+// fitting returns the first listeners, as many as fit into one object.
+func fitting(listeners []v1alpha1.ListenerStatistics) []v1alpha1.ListenerStatistics {
+	size := 0
+	for i := range listeners {
+		text, _ := json.Marshal(&listeners[i]) // text and numbers: there is no error
+		if size += len(text) + len(","); size > maxStatistics {
+			return listeners[:i]
+		}
+	}
+	return listeners
 }

@@ -4,8 +4,11 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math"
 	"net/netip"
 	"slices"
 	"sync"
@@ -13,9 +16,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
-	"fairlead.io/fairlead/internal/source"
 	agenttest "fairlead.io/fairlead/test/agent"
 	"fairlead.io/fairlead/test/fake"
 )
@@ -23,7 +26,7 @@ import (
 // sentStatistics are counters, and when they were sent.
 type sentStatistics struct {
 	at        time.Duration
-	listeners []source.ListenerStatistics
+	listeners []v1alpha1.ListenerStatistics
 }
 
 // reportingStatistics runs a reporter on an observed agent in a bubble's time, and returns what it
@@ -33,10 +36,10 @@ func reportingStatistics(t *testing.T, agent *agenttest.Agent, answer func(n int
 	observer := observe.NewObserver(agent, observe.NewRecorder(log), log)
 	var mu sync.Mutex
 	var all []sentStatistics
-	r := statisticsReporter{latest: observer.Next, log: log, send: func(_ context.Context, s *source.Statistics) error {
+	r := statisticsReporter{latest: observer.Next, log: log, send: func(_ context.Context, s *v1alpha1.BalancerNodeStatisticsStatus) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if age := time.Since(s.Read); age > time.Second {
+		if age := time.Since(s.Reported.Time); age > time.Second {
 			t.Errorf("counters of %s ago", age)
 		}
 		all = append(all, sentStatistics{time.Since(began), s.Listeners})
@@ -78,7 +81,7 @@ func TestStatistics(t *testing.T) {
 		reports := reportingStatistics(t, agent, accepted)
 		const soon = statisticsTick + 2*time.Second
 		// sum returns the packets of both listeners in the latest report.
-		sum := func() (packets uint64) {
+		sum := func() (packets int64) {
 			all := reports()
 			latest := all[len(all)-1].listeners
 			if len(latest) != 2 || latest[0].Service != services[2].Name || latest[1].Service != services[0].Name {
@@ -168,4 +171,45 @@ func TestStatisticsRetry(t *testing.T) {
 			t.Errorf("%d attempts in %s", failures+1, took)
 		}
 	})
+}
+
+// Counters of 4,096 listeners fit into one object also if all names are UUIDs, as OpenStack's are.
+// With the longest names the last listeners are omitted.
+func TestStatisticsFit(t *testing.T) {
+	const (
+		listeners = 4096
+		// most is the largest size of all listeners.
+		most = 900_000
+	)
+	uuid := func(n int) string { return fmt.Sprintf("%08x-1111-2222-3333-444444444444", n) }
+	for name, test := range map[string]struct {
+		service func(n int) string
+		traffic uint64
+		omits   bool
+		size    int // of the object; it may be a tenth smaller
+	}{
+		"short names":   {func(n int) string { return fmt.Sprintf("flb:project-web/shop%d/http", n) }, 1 << 40, false, 440_000},
+		"OpenStack":     {func(n int) string { return "flb:project-" + uuid(n)[:32] + "/" + uuid(n) + "/" + uuid(n) }, 1 << 40, false, 850_000},
+		"longest names": {func(n int) string { return fmt.Sprintf("flb:%0371d", n) }, math.MaxUint64, true, most},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all []v1alpha1.ListenerStatistics
+			for n := range listeners {
+				all = append(all, v1alpha1.ListenerStatistics{
+					Service: test.service(n), Packets: clamp(test.traffic / 1000), Bytes: clamp(test.traffic), NewFlows: clamp(test.traffic / 100_000),
+				})
+			}
+			listed := fitting(all)
+			text, err := json.Marshal(v1alpha1.BalancerNodeStatistics{Status: v1alpha1.BalancerNodeStatisticsStatus{Listeners: listed}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(text) > test.size || len(text) < test.size/10*9 {
+				t.Errorf("%d bytes, want at most %d and not much less", len(text), test.size)
+			}
+			if omits := len(listed) < listeners; omits != test.omits || !slices.Equal(listed, all[:len(listed)]) {
+				t.Errorf("%d listeners of %d", len(listed), listeners)
+			}
+		})
+	}
 }

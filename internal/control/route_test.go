@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/observe"
 )
@@ -41,7 +42,7 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("announcement %+v, want %+v", a, want)
 		}
 	}
-	want := observe.RouteCounts{Enabled: true, ASN: 65021, Peers: 2, Established: 1, Routes: 2, Announced: 1}
+	want := observe.RouteSummary{Enabled: true, ASN: 65021, Peers: 2, RouteCounts: v1alpha1.RouteCounts{Announced: 1, Withheld: 1, Sessions: 1}}
 	if got := a.status().BGP; got != want {
 		t.Errorf("the status counts %+v, want %+v", got, want)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
@@ -52,8 +53,8 @@ func TestStatus(t *testing.T) {
 		DataPlane: observe.DataPlane{
 			Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}},
 		},
-		Services: observe.ServiceCounts{Total: 2, Programmed: 2},
-		Backends: observe.BackendCounts{Total: 5, InUse: 3},
+		Services: v1alpha1.ServiceCounts{Total: 2, Programmed: 2},
+		Backends: v1alpha1.BackendCounts{Total: 5, InUse: 3},
 		Exits:    []observe.Exit{{Name: "forward", Packets: 1}},
 	}
 	got := a.status()
@@ -141,7 +142,7 @@ func TestFailures(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("backends\n%q, want\n%q", got, want)
 	}
-	if s := a.status().Services; s != (observe.ServiceCounts{Total: 2, Failed: 2}) {
+	if s := a.status().Services; s != (v1alpha1.ServiceCounts{Total: 2, Failed: 2}) {
 		t.Errorf("counts %+v", s)
 	}
 }

@@ -118,7 +118,7 @@ func FormatClusterStatus(nodes []Node[Status], now time.Time) string {
 			s := n.Answer
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d/%d\t%d/%d\t%d/%d\t%d/%d\t%s\n", n.Name, s.Version, age(s.Started, now), s.DataPlane.Kind,
 				s.Services.Programmed, s.Services.Total, s.Backends.InUse, s.Backends.Total,
-				s.BGP.Established, s.BGP.Peers, s.BGP.Announced, s.BGP.Routes, s.condition(now))
+				s.BGP.Sessions, s.BGP.Peers, s.BGP.Announced, s.BGP.Announced+s.BGP.Withheld, s.condition(now))
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
@@ -70,8 +71,8 @@ func TestClusterStatus(t *testing.T) {
 		s := observe.Status{
 			Version: "0.1.0", Started: started, DataPlane: observe.DataPlane{Kind: "xdp"},
 			Kubernetes: &observe.APIServer{Reachable: true, Synced: started},
-			Services:   observe.ServiceCounts{Total: 2, Programmed: 2}, Backends: observe.BackendCounts{Total: 6, InUse: 6},
-			BGP: observe.RouteCounts{Enabled: true, Peers: 2, Established: 2, Routes: 2, Announced: 2},
+			Services:   v1alpha1.ServiceCounts{Total: 2, Programmed: 2}, Backends: v1alpha1.BackendCounts{Total: 6, InUse: 6},
+			BGP: observe.RouteSummary{Enabled: true, Peers: 2, RouteCounts: v1alpha1.RouteCounts{Announced: 2, Sessions: 2}},
 		}
 		change(&s)
 		return s
@@ -79,13 +80,13 @@ func TestClusterStatus(t *testing.T) {
 	golden.File(t, "testdata/cluster_status.txt", observe.FormatClusterStatus([]observe.Node[observe.Status]{
 		{Name: "n1", Answer: status(func(*observe.Status) {})},
 		{Name: "n2", Answer: status(func(s *observe.Status) {
-			s.Draining, s.DrainingSince, s.BGP.Announced = true, started.Add(59*time.Minute), 0
+			s.Draining, s.DrainingSince, s.BGP.RouteCounts = true, started.Add(59*time.Minute), v1alpha1.RouteCounts{Withheld: 2, Sessions: 2}
 		})},
 		{Name: "n3", Error: unreachable},
 		{Name: "n4", Answer: status(func(s *observe.Status) {
-			s.Kubernetes = &observe.APIServer{Since: started, Error: "i/o timeout", Restored: started, Problems: make([]observe.Problem, 2)}
-			s.Services = observe.ServiceCounts{Total: 4, Programmed: 1, Failed: 1, Panic: 1, Drained: 1}
-			s.Backends = observe.BackendCounts{Total: 6, InUse: 3, Unhealthy: 2, Drained: 1}
+			s.Kubernetes = &observe.APIServer{Since: started, Error: "i/o timeout", Restored: started, Problems: make([]v1alpha1.NodeProblem, 2)}
+			s.Services = v1alpha1.ServiceCounts{Total: 4, Programmed: 1, Failed: 1, Panic: 1, Drained: 1}
+			s.Backends = v1alpha1.BackendCounts{Total: 6, InUse: 3, Unhealthy: 2, Drained: 1}
 		})},
 		{Name: "n5", Answer: status(func(s *observe.Status) {
 			s.Kubernetes.Synced = time.Time{}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -36,11 +37,11 @@ type Status struct {
 	// DrainingSince; packets that arrive are balanced all the same.
 	Draining      bool      `json:"draining"`
 	DrainingSince time.Time `json:"drainingSince,omitzero"`
-	// Services and Backends count what Services and Backends list.
-	Services ServiceCounts `json:"services"`
-	Backends BackendCounts `json:"backends"`
-	// BGP summarises what Routes lists.
-	BGP RouteCounts `json:"bgp"`
+	// Services and Backends count the services and their desired backends.
+	Services v1alpha1.ServiceCounts `json:"services"`
+	Backends v1alpha1.BackendCounts `json:"backends"`
+	// BGP summarises Routes.
+	BGP RouteSummary `json:"bgp"`
 	// Exits are the ways that packets left the data plane, by name.
 	Exits []Exit `json:"exits"`
 }
@@ -77,28 +78,6 @@ type Attachment struct {
 	Reason string `json:"reason,omitempty"`
 	// Adopted says that an earlier agent attached it.
 	Adopted bool `json:"adopted"`
-}
-
-// ServiceCounts counts services: those that the data plane has as desired and
-// those whose last attempt failed. The rest is pending.
-type ServiceCounts struct {
-	Total      int `json:"total"`
-	Programmed int `json:"programmed"`
-	Failed     int `json:"failed"`
-	// Panic counts those that ignore health because too few of their backends are
-	// healthy, Drained those that an operator has drained.
-	Panic   int `json:"panic"`
-	Drained int `json:"drained"`
-}
-
-// BackendCounts counts backends, one of two services twice.
-type BackendCounts struct {
-	Total int `json:"total"`
-	InUse int `json:"inUse"`
-	// Unhealthy counts those that health checks found dead, Drained those that an
-	// operator has drained.
-	Unhealthy int `json:"unhealthy"`
-	Drained   int `json:"drained"`
 }
 
 // Exit is a counter of packets.
@@ -228,12 +207,5 @@ type APIServer struct {
 	// Objects counts the Services and LoadBalancers for this node.
 	Objects int `json:"objects"`
 	// Problems keep objects, or parts of them, from being served as they are written.
-	Problems []Problem `json:"problems"`
-}
-
-// Problem is something that is wrong with an object.
-type Problem struct {
-	// Object is for example "Service default/web".
-	Object string `json:"object"`
-	Text   string `json:"text"`
+	Problems []v1alpha1.NodeProblem `json:"problems"`
 }

@@ -51,7 +51,7 @@ func (r *Reflector) Shown() Routes { return r.Routes().complete() }
 func (r *Reflector) Status() Status {
 	return Status{
 		Role: RoleReflector, Version: r.Version, Commit: r.Commit, Node: r.Name, PID: os.Getpid(),
-		Started: r.Started, Listen: r.Listen, Config: r.Config(), BGP: r.Routes().counts(),
+		Started: r.Started, Listen: r.Listen, Config: r.Config(), BGP: r.Routes().summary(),
 		DataPlane: DataPlane{Attachments: []Attachment{}}, Exits: []Exit{},
 	}
 }

@@ -11,23 +11,20 @@ import (
 	"strings"
 	"time"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/bgp"
 )
 
-// RouteCounts summarises Routes.
-type RouteCounts struct {
+// RouteSummary summarises Routes.
+type RouteSummary struct {
 	// Enabled says that the configuration has a BGP section, or a hook.
 	Enabled bool   `json:"enabled"`
 	ASN     uint32 `json:"asn,omitempty"`
 	// Hook is nil with BGP.
 	Hook *RouteHook `json:"hook,omitempty"`
-	// Established counts peers with a session, of Peers that are configured or connected by
-	// themselves.
-	Peers       int `json:"peers"`
-	Established int `json:"established"`
-	// Announced counts prefixes that are announced, of Routes that would be.
-	Routes    int `json:"routes"`
-	Announced int `json:"announced"`
+	// Peers counts the peers that are configured or connected by themselves, also without a session.
+	Peers int `json:"peers"`
+	v1alpha1.RouteCounts
 }
 
 // Routes is what the node announces, and to whom.
@@ -95,30 +92,31 @@ func listed[T any](list []T) []T {
 	return list
 }
 
-// counts summarises the routes.
-func (r Routes) counts() RouteCounts {
-	c := RouteCounts{Enabled: r.Enabled, ASN: r.ASN, Hook: r.Hook, Peers: len(r.Peers), Routes: len(r.Announcements)}
-	for _, p := range r.Peers {
-		c.Established += one(p.State == bgp.Established)
+// summary summarises the routes.
+func (r Routes) summary() RouteSummary {
+	s := RouteSummary{Enabled: r.Enabled, ASN: r.ASN, Hook: r.Hook, Peers: len(r.Peers)}
+	for i := range r.Peers {
+		s.Sessions += one(r.Peers[i].State == bgp.Established)
 	}
-	for _, a := range r.Announcements {
-		c.Announced += one(a.Announced)
+	for i := range r.Announcements {
+		s.Announced += one(r.Announcements[i].Announced)
 	}
-	return c
+	s.Withheld = int32(len(r.Announcements)) - s.Announced
+	return s
 }
 
 // String is one line of text.
-func (c RouteCounts) String() string {
-	if c.Hook != nil {
-		return fmt.Sprintf("%d of %d routes announced, %s", c.Announced, c.Routes, c.Hook)
+func (s RouteSummary) String() string {
+	routes := fmt.Sprintf("%d of %d routes announced", s.Announced, s.Announced+s.Withheld)
+	if s.Hook != nil {
+		return fmt.Sprintf("%s, %s", routes, s.Hook)
 	}
-	return fmt.Sprintf("AS %d, %d of %d peers established, %d of %d routes announced",
-		c.ASN, c.Established, c.Peers, c.Announced, c.Routes)
+	return fmt.Sprintf("AS %d, %d of %d peers established, %s", s.ASN, s.Sessions, s.Peers, routes)
 }
 
 // label is what a status calls them.
-func (c RouteCounts) label() string {
-	if c.Hook != nil {
+func (s RouteSummary) label() string {
+	if s.Hook != nil {
 		return "routes"
 	}
 	return "bgp"
@@ -155,7 +153,7 @@ func FormatRoutes(r Routes, now time.Time) string {
 		}
 	})
 	if r.Hook != nil {
-		return fmt.Sprintf("%s\n\n%s", r.counts(), announcements)
+		return fmt.Sprintf("%s\n\n%s", r.summary(), announcements)
 	}
 	peers := table(func(t io.Writer) {
 		fmt.Fprintln(t, "PEER\tAS\tROUTER ID\tSINCE\tFLAPS\tBFD\tMESSAGES IN/OUT\tUPDATES IN/OUT\tROUTES IN/OUT\tSTATUS")
@@ -169,7 +167,7 @@ func FormatRoutes(r Routes, now time.Time) string {
 				p.RoutesReceived, p.RoutesAnnounced, condition(p, now))
 		}
 	})
-	return fmt.Sprintf("%s, router id %s\n\n%s\n%s", r.counts(), r.RouterID, announcements, peers)
+	return fmt.Sprintf("%s, router id %s\n\n%s\n%s", r.summary(), r.RouterID, announcements, peers)
 }
 
 // condition is the state of a peer's session in a few words.

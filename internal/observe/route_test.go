@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/test/golden"
@@ -55,7 +56,7 @@ func TestRouteTable(t *testing.T) {
 
 // The line of top is there only where there is BGP.
 func TestTopOfRoutes(t *testing.T) {
-	top := observe.Top{Node: "lb1", Time: started, BGP: observe.RouteCounts{ASN: 65021, Peers: 2, Established: 1, Routes: 1}}
+	top := observe.Top{Node: "lb1", Time: started, BGP: observe.RouteSummary{ASN: 65021, Peers: 2, RouteCounts: v1alpha1.RouteCounts{Withheld: 1, Sessions: 1}}}
 	for _, enabled := range []bool{true, false} {
 		top.BGP.Enabled = enabled
 		text := observe.FormatTop(top)

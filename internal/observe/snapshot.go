@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/store"
@@ -88,20 +89,41 @@ func (s *Snapshot) AllBackends() []Backend { return s.Backends(func(lb.VIP) bool
 
 // complete adds counts, routes and exits to the description of an agent.
 func (s *Snapshot) complete(status Status) Status {
-	status.PID, status.Revision, status.BGP, status.Exits = os.Getpid(), s.desired.Revision, s.Routes().counts(), []Exit{}
+	status.PID, status.Revision, status.BGP, status.Exits = os.Getpid(), s.desired.Revision, s.Routes().summary(), []Exit{}
 	if d, draining := s.desired.Draining(store.Target{}); draining {
 		status.Draining, status.DrainingSince = true, d.Since
 	}
-	for _, service := range s.Services() {
-		status.Services.add(service)
-	}
-	for _, backend := range s.AllBackends() {
-		status.Backends.add(backend)
-	}
+	status.Services, status.Backends = Count(&s.desired)
 	for _, name := range slices.Sorted(maps.Keys(s.stats.Exits)) {
 		status.Exits = append(status.Exits, Exit{Name: name, Packets: s.stats.Exits[name], PacketsPerSecond: s.rates.exit(name)})
 	}
 	return status
+}
+
+// Count counts services, also those whose deletion is not done, and the backends of desired ones.
+func Count(desired *store.Snapshot) (services v1alpha1.ServiceCounts, backends v1alpha1.BackendCounts) {
+	for i := range desired.Services {
+		e := &desired.Services[i]
+		services.Panic += one(e.Panic)
+		services.Drained += one(e.Drained)
+		if status := e.Status; status != nil {
+			services.Programmed += one(status.Programmed == e.Revision)
+			services.Failed += one(status.Error != "")
+			backends.InUse += int32(status.State.InUse())
+		}
+		for i := range e.Service.Backends {
+			backends.Drained += one(e.Service.Backends[i].Drained)
+		}
+		backends.Total += int32(len(e.Service.Backends))
+		for range e.Unhealthy() {
+			backends.Unhealthy++
+		}
+	}
+	for _, status := range desired.Deleting {
+		services.Failed += one(status.Error != "")
+	}
+	services.Total = int32(len(desired.Services) + len(desired.Deleting))
+	return services, backends
 }
 
 // services lists the desired services and those whose deletion is not done, by

@@ -168,7 +168,7 @@ func process(pid int) string {
 }
 
 // some counts what is normally absent.
-func some(n int, what string) string {
+func some(n int32, what string) string {
 	if n == 0 {
 		return ""
 	}
@@ -227,7 +227,7 @@ func (k *APIServer) write(t io.Writer, label string, now time.Time) {
 		fmt.Fprintf(t, "\t%s, read %s ago%s\n", counted(k.Objects, "object", "objects"), age(k.Synced, now), problems)
 	}
 	for _, p := range k.Problems {
-		fmt.Fprintf(t, "\t%s: %s\n", p.Object, p.Text)
+		fmt.Fprintf(t, "\t%s: %s\n", p.Object, p.Message)
 	}
 }
 
@@ -239,23 +239,7 @@ func (h Health) String() string {
 	return fmt.Sprintf("%s: %s", h.State, oneLine(h.Reason))
 }
 
-// add counts one service, or one backend.
-func (c *ServiceCounts) add(s Service) {
-	c.Total++
-	c.Programmed += one(s.Programmed)
-	c.Failed += one(s.Error != "")
-	c.Panic += one(s.Panic)
-	c.Drained += one(s.Drained)
-}
-
-func (c *BackendCounts) add(b Backend) {
-	c.Total++
-	c.InUse += one(b.InUse)
-	c.Unhealthy += one(b.Health.State == HealthUnhealthy)
-	c.Drained += one(b.Drained)
-}
-
-func one(holds bool) int {
+func one(holds bool) int32 {
 	if holds {
 		return 1
 	}
@@ -289,7 +273,7 @@ func human(v float64) string {
 }
 
 // counted writes how many there are: "1 flow", "2 flows".
-func counted[N int | uint32 | uint64](n N, one, more string) string {
+func counted[N int | int32 | uint32 | uint64](n N, one, more string) string {
 	if n == 1 {
 		return "1 " + one
 	}

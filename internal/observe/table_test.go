@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
@@ -79,9 +80,9 @@ func TestStatusTable(t *testing.T) {
 			{Interface: "eth1", Mode: "generic", Reason: "the driver has no XDP"},
 		}},
 		Draining: true, DrainingSince: started.Add(59 * time.Minute),
-		Services: observe.ServiceCounts{Total: 3, Programmed: 2, Failed: 1, Panic: 1},
-		Backends: observe.BackendCounts{Total: 12, InUse: 11, Unhealthy: 1, Drained: 2},
-		BGP:      observe.RouteCounts{Enabled: true, ASN: 65021, Peers: 3, Established: 2, Routes: 5, Announced: 4},
+		Services: v1alpha1.ServiceCounts{Total: 3, Programmed: 2, Failed: 1, Panic: 1},
+		Backends: v1alpha1.BackendCounts{Total: 12, InUse: 11, Unhealthy: 1, Drained: 2},
+		BGP:      observe.RouteSummary{Enabled: true, ASN: 65021, Peers: 3, RouteCounts: v1alpha1.RouteCounts{Announced: 4, Withheld: 1, Sessions: 2}},
 		Exits: []observe.Exit{
 			{Name: "forward_l2dsr", Packets: 123456, PacketsPerSecond: 1234},
 			{Name: "pass_not_ip", Packets: 0},
@@ -102,7 +103,7 @@ func TestStatusOfPod(t *testing.T) {
 		DataPlane: observe.DataPlane{Kind: "ipvs", Reason: "data plane xdp: no BPF"},
 		Kubernetes: &observe.APIServer{
 			Server: "https://10.96.0.1:443", Reachable: true, Since: started, Synced: started, Objects: 1,
-			Problems: []observe.Problem{{Object: "Service default/web", Text: "no endpoints"}},
+			Problems: []v1alpha1.NodeProblem{{Object: "Service default/web", Message: "no endpoints"}},
 		},
 	}
 	golden.File(t, "testdata/status_pod.txt", observe.FormatStatus(status, started.Add(time.Hour)))

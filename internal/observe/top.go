@@ -20,9 +20,9 @@ type Top struct {
 	// Total is the rate of all services.
 	Total Rate `json:"total"`
 	// BGP summarises what is announced.
-	BGP      RouteCounts `json:"bgp"`
-	Services []Service   `json:"services"`
-	Backends []Backend   `json:"backends"`
+	BGP      RouteSummary `json:"bgp"`
+	Services []Service    `json:"services"`
+	Backends []Backend    `json:"backends"`
 	// Exits are those that packets took; drops are among them, by reason.
 	Exits []Exit `json:"exits"`
 }

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -36,6 +37,21 @@ type Entry struct {
 	Drained bool
 	// Status is nil until the data plane has been called for the service.
 	Status *Status
+}
+
+// Unhealthy returns the backends that verdicts found unhealthy, with these.
+func (e *Entry) Unhealthy() iter.Seq2[lb.BackendID, health.State] {
+	return func(yield func(lb.BackendID, health.State) bool) {
+		if e.Configured.Health == nil || e.Healthy == len(e.Service.Backends) {
+			return
+		}
+		for i := range e.Service.Backends {
+			id := e.Service.Backends[i].ID()
+			if state := e.Health[id]; state.Known && !state.Healthy && !yield(id, state) {
+				return
+			}
+		}
+	}
 }
 
 // Snapshot is the desired state at one revision. It is immutable.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
@@ -49,7 +50,7 @@ func withAgent(t *testing.T, test func(t *testing.T, a *testAgent)) {
 func status() observe.Status {
 	return observe.Status{
 		Version: "v1", Commit: "abc", Node: "lb1", Kernel: "6.1.0", Started: loaded,
-		Kubernetes: &observe.APIServer{Server: "https://10.0.0.1:6443", Reachable: true, Synced: time.Unix(1, 0), Objects: 2, Problems: []observe.Problem{{Object: "Service default/web", Text: "wrong"}}},
+		Kubernetes: &observe.APIServer{Server: "https://10.0.0.1:6443", Reachable: true, Synced: time.Unix(1, 0), Objects: 2, Problems: []v1alpha1.NodeProblem{{Object: "Service default/web", Message: "wrong"}}},
 		APIServer:  &observe.APIServer{Server: "https://10.0.0.2:9575", Error: "timeout", Restored: time.Unix(1, 0), Objects: 1},
 		Config:     observe.Config{Path: "/etc/fairlead.yaml", Loaded: loaded, Error: "x.yaml:1:2: bad", Refused: loaded.Add(time.Second)},
 		DataPlane: observe.DataPlane{

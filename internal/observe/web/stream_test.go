@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/fake"
@@ -24,7 +25,7 @@ type update struct {
 	NotReady string
 	Status   struct {
 		Node string
-		BGP  observe.RouteCounts
+		BGP  observe.RouteSummary
 	}
 	Totals   struct{ PacketsPerSecond float64 }
 	Services []struct {
@@ -185,7 +186,7 @@ func TestStreamOfRoutes(t *testing.T) {
 		seen = u
 		return u.Status.BGP.Enabled
 	})
-	want := observe.RouteCounts{Enabled: true, ASN: 65021, Routes: 4096, Announced: 4095, Peers: 300, Established: 299}
+	want := observe.RouteSummary{Enabled: true, ASN: 65021, Peers: 300, RouteCounts: v1alpha1.RouteCounts{Announced: 4095, Withheld: 1, Sessions: 299}}
 	if seen.Status.BGP != want {
 		t.Errorf("counts %+v, want %+v", seen.Status.BGP, want)
 	}

@@ -24,6 +24,7 @@ import (
 	"sync"
 	"time"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source"
@@ -222,8 +223,8 @@ func (s *Source) State() source.State {
 func (s *Source) Draining() bool { return false }
 
 // Delivered implements source.Reporter.
-func (s *Source) Delivered() source.Versions {
+func (s *Source) Delivered() v1alpha1.ObservedVersions {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return source.Versions{LoadBalancers: s.delivered}
+	return v1alpha1.ObservedVersions{LoadBalancers: s.delivered}
 }

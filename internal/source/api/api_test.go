@@ -175,7 +175,7 @@ func TestFollow(t *testing.T) {
 		if one := n.served["tcp 10.1.1.1:80"]; one.Namespace != "web" || one.Created != 1001 || len(one.Backends) != 1 {
 			t.Errorf("served is %+v", one)
 		}
-		if d := n.Delivered(); d != (source.Versions{LoadBalancers: "2"}) {
+		if d := n.Delivered(); d != (v1alpha1.ObservedVersions{LoadBalancers: "2"}) {
 			t.Errorf("delivered %+v", d)
 		}
 		b := balancer(1)
@@ -210,10 +210,10 @@ func TestReconnect(t *testing.T) {
 		}
 		n := startNode(t, t.TempDir(), map[string]*server{"api": s}, apiURL)
 		settle(time.Second)
-		if err := n.Report(t.Context(), &source.Report{Version: "1"}); err != nil {
+		if err := n.Report(t.Context(), &v1alpha1.BalancerNodeStatus{Version: "1"}); err != nil {
 			t.Fatal(err)
 		}
-		counters := source.Statistics{Read: time.Now(), Listeners: []source.ListenerStatistics{{Service: "flb:default/b1/http", Packets: 2, Bytes: 3, NewFlows: 1}}}
+		counters := v1alpha1.BalancerNodeStatisticsStatus{Reported: metav1.Now(), Listeners: []v1alpha1.ListenerStatistics{{Service: "flb:default/b1/http", Packets: 2, Bytes: 3, NewFlows: 1}}}
 		if err := n.ReportStatistics(t.Context(), &counters); err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +223,7 @@ func TestReconnect(t *testing.T) {
 		if state := n.State(); state.Reachable || !strings.Contains(state.Error, "connection refused") || time.Since(state.Since) < 59*time.Second {
 			t.Errorf("the state is %+v", state)
 		}
-		if err := n.Report(t.Context(), &source.Report{Version: "2"}); err != nil {
+		if err := n.Report(t.Context(), &v1alpha1.BalancerNodeStatus{Version: "2"}); err != nil {
 			t.Errorf("a report without a server isn't kept: %v", err)
 		}
 		s.start()
@@ -235,7 +235,7 @@ func TestReconnect(t *testing.T) {
 			t.Errorf("reports %+v: want that of before, and the last one again", reports)
 		}
 		want := v1alpha1.ListenerStatistics{Service: "flb:default/b1/http", Packets: 2, Bytes: 3, NewFlows: 1}
-		if got := s.counted(); len(got) != 2 || len(got[1].Listeners) != 1 || got[1].Listeners[0] != want || !got[1].Reported.Time.Equal(counters.Read.Truncate(time.Second)) {
+		if got := s.counted(); len(got) != 2 || len(got[1].Listeners) != 1 || got[1].Listeners[0] != want || !got[1].Reported.Time.Equal(counters.Reported.Truncate(time.Second)) {
 			t.Errorf("counters %+v: want them twice", got)
 		}
 		wantNames(t, n, "b1/http", "b2/http", "b3/http")
@@ -262,7 +262,7 @@ func TestReportRetry(t *testing.T) {
 		s := newServer(t)
 		n := startNode(t, t.TempDir(), map[string]*server{"api": s}, apiURL)
 		settle(time.Second)
-		if err := errors.Join(n.Report(t.Context(), &source.Report{}), n.ReportStatistics(t.Context(), &source.Statistics{})); err != nil {
+		if err := errors.Join(n.Report(t.Context(), &v1alpha1.BalancerNodeStatus{}), n.ReportStatistics(t.Context(), &v1alpha1.BalancerNodeStatisticsStatus{})); err != nil {
 			t.Fatal(err)
 		}
 		s.kill()
@@ -424,7 +424,7 @@ func TestToken(t *testing.T) {
 		settle(3 * time.Second)
 		wantNames(t, n, "b1/http")
 		writeToken(t, dir, "other")
-		if err := n.Report(t.Context(), &source.Report{}); err == nil || !strings.Contains(err.Error(), "401") {
+		if err := n.Report(t.Context(), &v1alpha1.BalancerNodeStatus{}); err == nil || !strings.Contains(err.Error(), "401") {
 			t.Errorf("a report with another token: %v", err)
 		}
 	})

@@ -10,8 +10,7 @@ import (
 	"net/url"
 	"time"
 
-	"fairlead.io/fairlead/internal/source"
-	"fairlead.io/fairlead/internal/spec"
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/wait"
 )
 
@@ -23,13 +22,13 @@ var repeatDelay = wait.Backoff{First: time.Second, Max: time.Minute, Jitter: 0.5
 
 // reports are the last reports of the node; nil for none.
 type reports struct {
-	status     *source.Report
-	statistics *source.Statistics
+	status     *v1alpha1.BalancerNodeStatus
+	statistics *v1alpha1.BalancerNodeStatisticsStatus
 }
 
 // Report implements source.Reporter: it writes the report to the server that is followed. While there is
 // none the report is kept, and written as soon as a server has sent all objects.
-func (s *Source) Report(ctx context.Context, r *source.Report) error {
+func (s *Source) Report(ctx context.Context, r *v1alpha1.BalancerNodeStatus) error {
 	s.reporting.Lock()
 	defer s.reporting.Unlock()
 	s.reports.status = new(*r)
@@ -37,7 +36,7 @@ func (s *Source) Report(ctx context.Context, r *source.Report) error {
 }
 
 // ReportStatistics implements source.Reporter: it is Report of counters.
-func (s *Source) ReportStatistics(ctx context.Context, r *source.Statistics) error {
+func (s *Source) ReportStatistics(ctx context.Context, r *v1alpha1.BalancerNodeStatisticsStatus) error {
 	s.reporting.Lock()
 	defer s.reporting.Unlock()
 	s.reports.statistics = new(*r)
@@ -76,7 +75,7 @@ func (s *Source) writeReport(ctx context.Context) error {
 	if s.reports.status == nil {
 		return nil
 	}
-	return s.write(ctx, "report", spec.NodeStatus(s.reports.status, nil))
+	return s.write(ctx, "report", s.reports.status)
 }
 
 // writeStatistics is writeReport of counters.
@@ -84,7 +83,7 @@ func (s *Source) writeStatistics(ctx context.Context) error {
 	if s.reports.statistics == nil {
 		return nil
 	}
-	return s.write(ctx, "statistics", spec.Statistics(s.reports.statistics))
+	return s.write(ctx, "statistics", s.reports.statistics)
 }
 
 // write writes a report of the node, if a server is followed.

@@ -82,7 +82,7 @@ type Cache struct {
 	// healthPorts are those of Services that this node's group serves.
 	healthPorts map[Object]HealthPort
 	// newest are the versions of the newest Service of Fairlead and of the newest LoadBalancer.
-	newest source.Versions
+	newest v1alpha1.ObservedVersions
 }
 
 // NewCache returns an empty cache.
@@ -397,7 +397,7 @@ type Change struct {
 	// Routes is nil if peers and policies are unchanged.
 	Routes *Routes
 	// Newest are the versions of the newest objects that it covers.
-	Newest source.Versions
+	Newest v1alpha1.ObservedVersions
 }
 
 // Empty reports whether nothing has changed.

@@ -248,7 +248,7 @@ func (w *testCluster) follows(t *testing.T) {
 	a.want("")
 	svc := w.service("web", "blue", "198.51.100.1")
 	a.want("default/web/http")
-	delivered := func() bool { return a.source.Delivered() == source.Versions{Services: svc.ResourceVersion} }
+	delivered := func() bool { return a.source.Delivered() == v1alpha1.ObservedVersions{Services: svc.ResourceVersion} }
 	a.until("the Service's version is delivered", delivered)
 	svc.Status.Conditions = append(svc.Status.Conditions, metav1.Condition{
 		Type: "example.com/Nice", Status: metav1.ConditionTrue, Reason: "Nice", LastTransitionTime: metav1.Now(),

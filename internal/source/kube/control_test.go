@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/source"
 )
 
@@ -142,7 +143,7 @@ func TestNodesClusterAway(t *testing.T) {
 	if state := s.State(); !state.Reachable || state.Error != "" {
 		t.Errorf("the control cluster counts as unreachable: %+v", state)
 	}
-	if err := s.Report(t.Context(), &source.Report{Version: "1"}); err != nil {
+	if err := s.Report(t.Context(), &v1alpha1.BalancerNodeStatus{Version: "1"}); err != nil {
 		t.Fatal(err)
 	}
 	var report struct{ Metadata map[string]any }

@@ -6,7 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,31 +14,33 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.io/fairlead/api/v1alpha1"
-	"fairlead.io/fairlead/internal/source"
-	"fairlead.io/fairlead/internal/spec"
 )
 
 // reportTimeout bounds one write of a report.
 const reportTimeout = 10 * time.Second
 
-// Report implements source.Reporter: it writes the BalancerNode of this node. It is an error if
-// the Node isn't known.
-func (s *Source) Report(ctx context.Context, r *source.Report) error {
+// Report implements source.Reporter: it writes the BalancerNode of this node, with the names of its
+// peers. It is an error if the Node isn't known.
+func (s *Source) Report(ctx context.Context, r *v1alpha1.BalancerNodeStatus) error {
+	named := *r
+	named.Peers = slices.Clone(r.Peers)
 	s.mu.Lock()
-	names := map[netip.Addr]string{}
 	if s.cache.routes != nil {
 		for _, p := range s.cache.routes.Peers {
-			names[p.Address] = p.Name
+			address := p.Address.String()
+			if at := slices.IndexFunc(named.Peers, func(n v1alpha1.NodePeer) bool { return n.Address == address }); at >= 0 {
+				named.Peers[at].Name = p.Name
+			}
 		}
 	}
 	s.mu.Unlock()
-	return s.writeOwn(ctx, "balancernodes", "BalancerNode", spec.NodeStatus(r, names))
+	return s.writeOwn(ctx, "balancernodes", "BalancerNode", &named)
 }
 
 // ReportStatistics implements source.Reporter: it writes the BalancerNodeStatistics of this node.
 // It is an error if the Node isn't known.
-func (s *Source) ReportStatistics(ctx context.Context, r *source.Statistics) error {
-	return s.writeOwn(ctx, "balancernodestatistics", "BalancerNodeStatistics", spec.Statistics(r))
+func (s *Source) ReportStatistics(ctx context.Context, r *v1alpha1.BalancerNodeStatisticsStatus) error {
+	return s.writeOwn(ctx, "balancernodestatistics", "BalancerNodeStatistics", r)
 }
 
 // writeOwn writes the status of the object of this node, in one request, which also creates it. The

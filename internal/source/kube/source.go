@@ -70,7 +70,7 @@ type Source struct {
 	state   source.State
 	started time.Time
 	// delivered are the newest objects of the last update that was accepted.
-	delivered source.Versions
+	delivered v1alpha1.ObservedVersions
 }
 
 // listState is the state of a watched list.

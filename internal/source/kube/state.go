@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/source"
 )
 
@@ -121,7 +122,7 @@ func (s *Source) updateState() {
 }
 
 // setDelivered records that an update with objects up to these versions was accepted.
-func (s *Source) setDelivered(newest source.Versions) {
+func (s *Source) setDelivered(newest v1alpha1.ObservedVersions) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.delivered = newest
@@ -135,7 +136,7 @@ func (s *Source) Draining() bool {
 }
 
 // Delivered implements source.Reporter.
-func (s *Source) Delivered() source.Versions {
+func (s *Source) Delivered() v1alpha1.ObservedVersions {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.delivered

@@ -197,7 +197,7 @@ func (b *balancer) checkProgrammed(ctx context.Context, services int) error {
 	if err != nil {
 		return err
 	}
-	if status.Services.Programmed < services || status.Backends.InUse < services*endpoints {
+	if int(status.Services.Programmed) < services || int(status.Backends.InUse) < services*endpoints {
 		return fmt.Errorf("agent of %s: %d services are programmed and %d backends in use: want %d and %d",
 			b.node, status.Services.Programmed, status.Backends.InUse, services, services*endpoints)
 	}

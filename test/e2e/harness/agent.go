@@ -119,7 +119,7 @@ func (l *Lab) Configure(t *testing.T, services []lb.Service) {
 		want := Digest(l.Config(h.Name, services))
 		Until(t, h.Name+" has the new configuration", func() bool {
 			s := Status(t, &h)
-			return s.Config.Digest == want && s.Services.Programmed == len(services)
+			return s.Config.Digest == want && int(s.Services.Programmed) == len(services)
 		})
 	}
 }
@@ -272,6 +272,6 @@ func (l *Lab) StartAgent(t *testing.T, h *netlab.HostState) {
 			return false
 		}
 		s := Status(t, h)
-		return s.Services.Programmed == len(l.Topology.Services) && s.Backends.InUse == s.Backends.Total && len(s.DataPlane.Attachments) > 0
+		return int(s.Services.Programmed) == len(l.Topology.Services) && s.Backends.InUse == s.Backends.Total && len(s.DataPlane.Attachments) > 0
 	})
 }

@@ -99,7 +99,7 @@ func (l *lab) outcome(t *testing.T) (cell string) {
 	for _, h := range l.Hosts(netlab.Balancer) {
 		harness.Until(t, h.Name+" has its services", func() bool {
 			status, err := netlab.Decode[observe.Status](control.Dial(h.Socket).Status(t.Context()))
-			return err == nil && status.Services.Programmed == len(l.Topology.Services)
+			return err == nil && int(status.Services.Programmed) == len(l.Topology.Services)
 		})
 	}
 	answered, obstacle := 0, ""

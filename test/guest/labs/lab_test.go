@@ -115,7 +115,7 @@ func (l lab) awaitAgent(t *testing.T) {
 	ready := harness.Within(patience, func() bool {
 		status, err := netlab.Decode[observe.Status](agent.Status(t.Context()))
 		attached := status.DataPlane.Kind != "xdp" || len(status.DataPlane.Attachments) > 0
-		programmed := status.Config.Digest == file && status.Services.Programmed == len(l.Topology.Services)
+		programmed := status.Config.Digest == file && int(status.Services.Programmed) == len(l.Topology.Services)
 		return err == nil && programmed && attached
 	})
 	if !ready {

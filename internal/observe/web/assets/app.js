@@ -125,11 +125,12 @@ function showRoutes({ routes, status, time }) {
   $("routes").hidden = !bgp.enabled;
   if (!bgp.enabled) return;
   const { announcements, peers } = routes;
-  const cut = announcements.length < bgp.routes || peers.length < bgp.peers ? "; shown are those in trouble, then the first" : "";
+  const prefixes = bgp.announced + bgp.withheld;
+  const cut = announcements.length < prefixes || peers.length < bgp.peers ? "; shown are those in trouble, then the first" : "";
   const by = bgp.hook
     ? `hook ${bgp.hook.program}, ${count(bgp.hook.pending)} pending${bgp.hook.reason ? `, fails: ${bgp.hook.reason}` : ""}`
-    : `${count(bgp.established)} of ${count(bgp.peers)} peers established`;
-  setText($("announced"), `${count(bgp.announced)} of ${count(bgp.routes)} announced, ${by}${cut}`);
+    : `${count(bgp.sessions)} of ${count(bgp.peers)} peers established`;
+  setText($("announced"), `${count(bgp.announced)} of ${count(prefixes)} announced, ${by}${cut}`);
   $("peers").closest("table").hidden = Boolean(bgp.hook);
   showAnnouncements($("announcements"), announcements, Date.parse(time));
   showPeers($("peers"), peers, Date.parse(time));
