@@ -22,11 +22,11 @@ type reports struct {
 	kinds kinds
 
 	mu    sync.Mutex
-	nodes map[string]report
+	nodes map[string]nodeReports
 }
 
-// report is what a node reported last, nil for nothing.
-type report struct {
+// nodeReports are the last reports of a node, nil for none.
+type nodeReports struct {
 	status     *v1alpha1.BalancerNodeStatus
 	statistics *v1alpha1.BalancerNodeStatisticsStatus
 	// at is when it reported either, statusAt when the status.
@@ -37,7 +37,7 @@ type report struct {
 const reportLifetime = 3 * time.Minute
 
 func newReports(kinds kinds) *reports {
-	return &reports{kinds: kinds, nodes: map[string]report{}}
+	return &reports{kinds: kinds, nodes: map[string]nodeReports{}}
 }
 
 // decode validates a report, which is the status of a kind. Fields that only newer agents know are
@@ -61,7 +61,7 @@ func (r *reports) decode(resource, kind, node string, status map[string]any, to 
 }
 
 // keep has change write a report into those of its node.
-func (r *reports) keep(node string, change func(last *report, now time.Time)) {
+func (r *reports) keep(node string, change func(last *nodeReports, now time.Time)) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,7 +75,7 @@ func (r *reports) keep(node string, change func(last *report, now time.Time)) {
 // forget forgets nodes that don't report any more, and old statuses of others. Counters remain: at
 // rest a node doesn't repeat them. mu is held.
 func (r *reports) forget(now time.Time) {
-	maps.DeleteFunc(r.nodes, func(_ string, last report) bool { return now.Sub(last.at) >= reportLifetime })
+	maps.DeleteFunc(r.nodes, func(_ string, last nodeReports) bool { return now.Sub(last.at) >= reportLifetime })
 	for node, last := range r.nodes {
 		if now.Sub(last.statusAt) >= reportLifetime {
 			last.status = nil
@@ -85,7 +85,7 @@ func (r *reports) forget(now time.Time) {
 }
 
 // all calls visit with the reports that count. What they point to is never changed.
-func (r *reports) all(visit func(node string, last report)) {
+func (r *reports) all(visit func(node string, last nodeReports)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forget(time.Now())
@@ -100,14 +100,14 @@ func (s *embeddedStore) Report(node string, status map[string]any) error {
 	if err := s.reports.decode("balancernodes", "BalancerNode", node, status, &b); err != nil {
 		return err
 	}
-	s.reports.keep(node, func(last *report, now time.Time) { last.status, last.statusAt = &b.Status, now })
+	s.reports.keep(node, func(last *nodeReports, now time.Time) { last.status, last.statusAt = &b.Status, now })
 	return nil
 }
 
 // Reports returns those of all nodes: they are one group.
 func (s *embeddedStore) Reports(context.Context, string) (map[string]*v1alpha1.BalancerNodeStatus, error) {
 	all := map[string]*v1alpha1.BalancerNodeStatus{}
-	s.reports.all(func(node string, last report) { all[node] = last.status })
+	s.reports.all(func(node string, last nodeReports) { all[node] = last.status })
 	return all, nil
 }
 
@@ -117,14 +117,14 @@ func (s *embeddedStore) ReportStatistics(node string, status map[string]any) err
 	if err := s.reports.decode("balancernodestatistics", "BalancerNodeStatistics", node, status, &b); err != nil {
 		return err
 	}
-	s.reports.keep(node, func(last *report, _ time.Time) { last.statistics = &b.Status })
+	s.reports.keep(node, func(last *nodeReports, _ time.Time) { last.statistics = &b.Status })
 	return nil
 }
 
 // Statistics returns the counters of all nodes: they are one group.
 func (s *embeddedStore) Statistics(context.Context, string) (map[string]*v1alpha1.BalancerNodeStatisticsStatus, error) {
 	all := map[string]*v1alpha1.BalancerNodeStatisticsStatus{}
-	s.reports.all(func(node string, last report) { all[node] = last.statistics })
+	s.reports.all(func(node string, last nodeReports) { all[node] = last.statistics })
 	return all, nil
 }
 

@@ -17,7 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/alloc"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/report"
 	"fairlead.io/fairlead/internal/spec"
 )
 
@@ -210,53 +212,48 @@ func summary(parts []string) string {
 	return online
 }
 
-// observation is what nodes report of a load balancer.
+// observation has the reports of a group's ready nodes about a load balancer.
 type observation struct {
 	balancer *v1alpha1.LoadBalancer
-	// nodes is the number of ready nodes of the group.
-	nodes int
-	// services are those of the accepted listeners; probed are the names of those with a health check.
+	owner    alloc.Owner
+	nodes    []*report.Node
+	// services are the accepted listeners'.
 	services []lb.Service
-	// refused has for each service the nodes that couldn't program it, and why; dead for each
-	// backend of each service why a node found it dead.
-	refused map[string][]string
-	dead    map[backend]string
+	dead     []report.DeadBackend
 	// partial is true if dead may lack some.
 	partial bool
 }
 
-// backend is a backend of a service, as nodes report it.
-type backend struct{ service, address string }
-
 func observe(b *v1alpha1.LoadBalancer, reports map[string]*v1alpha1.BalancerNodeStatus) *observation {
-	o := &observation{balancer: b, nodes: len(reports), refused: map[string][]string{}, dead: map[backend]string{}}
+	o := &observation{balancer: b, owner: alloc.Owner{Kind: "LoadBalancer", Namespace: b.Namespace, Name: b.Name}}
 	if address, err := netip.ParseAddr(b.Status.Address); err == nil {
 		accepted := *b
 		accepted.Spec.Listeners = acceptedListeners(b)
 		o.services, _ = spec.LoadBalancer(&accepted, address)
 	}
 	for _, node := range slices.Sorted(maps.Keys(reports)) {
-		report := reports[node]
-		if report == nil {
-			o.partial = true
-			continue
-		}
-		o.partial = o.partial || int(report.Backends.Unhealthy) > len(report.Unhealthy)
-		for _, f := range report.FailedServices {
-			o.refused[f.Object] = append(o.refused[f.Object], node+": "+f.Message)
-		}
-		for _, u := range report.Unhealthy {
-			if id := (backend{u.Service, u.Backend}); o.dead[id] == "" {
-				o.dead[id] = node + ": " + u.Message
+		o.nodes = append(o.nodes, report.Read(node, reports[node]))
+	}
+	dead, all := report.Dead(o.owner, o.nodes)
+	o.dead, o.partial = dead, !all
+	return o
+}
+
+// refused returns the nodes whose data plane refused a service, each with the reason.
+func (o *observation) refused(service string) (by []string) {
+	for _, n := range o.nodes {
+		for _, f := range n.Failed(o.owner) {
+			if f.Object == service {
+				by = append(by, n.Name+": "+f.Message)
 			}
 		}
 	}
-	return o
+	return by
 }
 
 func (o *observation) listener(l *v1alpha1.Listener, state string, pools map[string]string) listenerStatus {
 	s := listenerStatus{partStatus{l.Name, state, offline, ""}, l.Pool}
-	refused := o.refused[spec.ListenerName(o.balancer, l.Name)]
+	refused := o.refused(spec.ListenerName(o.balancer, l.Name))
 	for _, p := range o.balancer.Status.Listeners {
 		if p.Name == l.Name && !p.Accepted {
 			s.ProvisioningStatus, s.OperatingStatus, s.Message = rejected, failed, p.Message
@@ -264,8 +261,8 @@ func (o *observation) listener(l *v1alpha1.Listener, state string, pools map[str
 		}
 	}
 	switch {
-	case l.Enabled != nil && !*l.Enabled, o.nodes == 0:
-	case len(refused) == o.nodes:
+	case l.Enabled != nil && !*l.Enabled, len(o.nodes) == 0:
+	case len(refused) == len(o.nodes):
 		s.OperatingStatus, s.Message = failed, refused[0]
 	case len(refused) > 0:
 		s.OperatingStatus, s.Message = degraded, refused[0]
@@ -302,7 +299,7 @@ func (o *observation) pool(p *v1alpha1.Pool, state string) poolStatus {
 func (o *observation) member(p *v1alpha1.Pool, m *v1alpha1.Member, state string) partStatus {
 	name := memberName(m)
 	s := partStatus{name, state, offline, ""}
-	if m.Enabled != nil && !*m.Enabled || o.nodes == 0 {
+	if m.Enabled != nil && !*m.Enabled || len(o.nodes) == 0 {
 		return s
 	}
 	served, probed := false, false
@@ -316,9 +313,11 @@ func (o *observation) member(p *v1alpha1.Pool, m *v1alpha1.Member, state string)
 			continue
 		}
 		served, probed = true, probed || o.services[at].Health != nil
-		if why, dead := o.dead[backend{service, name}]; dead {
-			s.OperatingStatus, s.Message = failed, why
-			return s
+		for _, d := range o.dead {
+			if d.Backend == name && slices.Contains(d.Services, service) {
+				s.OperatingStatus, s.Message = failed, d.Nodes[0]+": "+d.Message
+				return s
+			}
 		}
 	}
 	switch {

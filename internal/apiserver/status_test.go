@@ -74,6 +74,11 @@ func TestStatus(t *testing.T) {
 	refused := &v1alpha1.BalancerNodeStatus{FailedServices: []v1alpha1.NodeProblem{{Object: service + "udp", Message: "table full"}}}
 	full := dead()
 	full.Backends.Unhealthy = 101
+	others := dead()
+	others.Backends.Unhealthy = 3000
+	for range 100 {
+		others.Unhealthy = append(others.Unhealthy, v1alpha1.UnhealthyBackend{Service: "flb:project-other/lb/tcp", Backend: "192.0.2.9:80"})
+	}
 	no := false
 	for name, test := range map[string]struct {
 		change  func(b *v1alpha1.LoadBalancer)
@@ -93,10 +98,11 @@ func TestStatus(t *testing.T) {
 		"a node doesn't report": {nil, reports{"n1": dead("192.0.2.1:80"), "n2": nil}, []string{
 			"lb ACTIVE DEGRADED", "  192.0.2.1:80 ACTIVE ERROR n1: refused", "  [2001:db8::2]:80 ACTIVE UNKNOWN", "  192.0.2.3:53 ACTIVE NO_MONITOR",
 		}},
-		"a report is full": {nil, reports{"n1": full}, []string{"lb ACTIVE UNKNOWN", " tcp ACTIVE UNKNOWN", " udp ACTIVE ONLINE", "  192.0.2.1:80 ACTIVE UNKNOWN"}},
-		"no node":          {nil, reports{}, []string{"lb ACTIVE OFFLINE", " tcp ACTIVE OFFLINE", " web ACTIVE OFFLINE", "  192.0.2.1:80 ACTIVE OFFLINE"}},
-		"a node refuses":   {nil, reports{"n1": refused, "n2": dead()}, []string{"lb ACTIVE DEGRADED", " udp ACTIVE DEGRADED n1: table full", " tcp ACTIVE ONLINE"}},
-		"all nodes refuse": {nil, reports{"n1": refused}, []string{"lb ACTIVE DEGRADED", " udp ACTIVE ERROR n1: table full"}},
+		"a report is full":     {nil, reports{"n1": full}, []string{"lb ACTIVE UNKNOWN", " tcp ACTIVE UNKNOWN", " udp ACTIVE ONLINE", "  192.0.2.1:80 ACTIVE UNKNOWN"}},
+		"others fill a report": {nil, reports{"n1": others}, []string{"lb ACTIVE ONLINE", "  192.0.2.1:80 ACTIVE ONLINE"}},
+		"no node":              {nil, reports{}, []string{"lb ACTIVE OFFLINE", " tcp ACTIVE OFFLINE", " web ACTIVE OFFLINE", "  192.0.2.1:80 ACTIVE OFFLINE"}},
+		"a node refuses":       {nil, reports{"n1": refused, "n2": dead()}, []string{"lb ACTIVE DEGRADED", " udp ACTIVE DEGRADED n1: table full", " tcp ACTIVE ONLINE"}},
+		"all nodes refuse":     {nil, reports{"n1": refused}, []string{"lb ACTIVE DEGRADED", " udp ACTIVE ERROR n1: table full"}},
 		"disabled": {func(b *v1alpha1.LoadBalancer) {
 			b.Spec.Listeners[1].Enabled, b.Spec.Pools[0].Members[0].Enabled = &no, &no
 		}, reports{"n1": dead("[2001:db8::2]:80")}, []string{"lb ACTIVE ERROR", " udp ACTIVE OFFLINE", "  192.0.2.1:80 ACTIVE OFFLINE", "  192.0.2.3:53 ACTIVE OFFLINE", " web ACTIVE ERROR"}},

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -18,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/report"
 	"fairlead.io/fairlead/internal/spec"
 )
 
@@ -209,99 +208,19 @@ func (r revision) follow(s *served, now time.Time) revision {
 	return r
 }
 
-// nodeFindings are what a node reports about Services and LoadBalancers.
-type nodeFindings struct {
-	name   string
-	status *v1alpha1.BalancerNodeStatus
-	// problems are why an owner isn't programmed as it is specified, dead its dead backends.
-	problems map[alloc.Owner]string
-	dead     map[alloc.Owner][]v1alpha1.UnhealthyBackend
-	withheld []withheldPrefix
-}
-
-type withheldPrefix struct {
-	netip.Prefix
-	message string
-}
-
-// findingsOf reads a node's report.
-func findingsOf(name string, status *v1alpha1.BalancerNodeStatus) *nodeFindings {
-	n := &nodeFindings{name: name, status: status, problems: map[alloc.Owner]string{}, dead: map[alloc.Owner][]v1alpha1.UnhealthyBackend{}}
-	for _, p := range status.Problems {
-		kind, object, _ := strings.Cut(p.Object, " ")
-		namespace, name, _ := strings.Cut(object, "/")
-		n.problems[alloc.Owner{Kind: kind, Namespace: namespace, Name: name}] = p.Message
-	}
-	for _, p := range status.FailedServices {
-		n.problems[ownerOfService(p.Object)] = p.Message
-	}
-	for _, b := range status.Unhealthy {
-		owner := ownerOfService(b.Service)
-		n.dead[owner] = append(n.dead[owner], b)
-	}
-	for _, w := range status.Withheld {
-		if prefix, err := netip.ParsePrefix(w.Prefix); err == nil {
-			n.withheld = append(n.withheld, withheldPrefix{prefix, w.Message})
-		}
-	}
-	return n
-}
-
-func ownerOfService(name string) alloc.Owner {
-	kind, namespace, object := spec.ObjectOf(name)
-	return alloc.Owner{Kind: kind, Namespace: namespace, Name: object}
-}
-
-// all reports whether the lists of problems, dead backends and withheld prefixes are complete.
-func (n *nodeFindings) all() (problems, dead, withheld bool) {
-	s := n.status
-	return s.OmittedProblems == 0 && int(s.Services.Failed) <= len(s.FailedServices),
-		int(s.Backends.Unhealthy) <= len(s.Unhealthy), int(s.Routes.Withheld) <= len(s.Withheld)
-}
-
-// has reports whether the report covers a version of an object.
-func (n *nodeFindings) has(owner alloc.Owner, version string) bool {
-	observed := n.status.Observed.Services
-	if owner.Kind == kindLoadBalancer {
-		observed = n.status.Observed.LoadBalancers
-	}
-	order, err := resourceversion.CompareResourceVersion(observed, version)
-	return err == nil && order >= 0
-}
-
-// announces reports whether the node announces addresses at all, and if not, why.
-func (n *nodeFindings) announces() (bool, string) {
-	switch s := n.status; {
-	case s.Draining && s.Routes.Announced == 0:
-		return false, "draining"
-	case len(s.Peers) > 0 && s.Routes.Sessions == 0:
-		return false, "no session with a router"
-	}
-	return true, ""
-}
-
-// withholds returns why the node doesn't announce an address.
-func (n *nodeFindings) withholds(a netip.Addr) (message string, withheld bool) {
-	at := slices.IndexFunc(n.withheld, func(w withheldPrefix) bool { return w.Contains(a) })
-	if at < 0 {
-		return "", false
-	}
-	return n.withheld[at].message, true
-}
-
 // programmed says whether nodes have programmed an object; there is no condition if that isn't known,
 // and wait is how long nodes may still take.
-func programmed(s *served, r revision, nodes []*nodeFindings, now time.Time) (c *metav1.Condition, wait time.Duration) {
+func programmed(s *served, r revision, nodes []*report.Node, now time.Time) (c *metav1.Condition, wait time.Duration) {
 	var problems, late []string
 	complete := true
 	for _, n := range nodes {
-		all, _, _ := n.all()
-		says := !n.status.Reported.IsZero() // agents of former versions don't say what they have programmed
+		message, all := n.Problem(s.owner)
+		says := !n.Status.Reported.IsZero() // agents of former versions don't say what they have programmed
 		complete = complete && all && says
-		if message, has := n.problems[s.owner]; has {
-			problems = append(problems, n.name+": "+message)
-		} else if says && !n.has(s.owner, r.version) {
-			late = append(late, n.name+": not yet")
+		if message != "" {
+			problems = append(problems, n.Name+": "+message)
+		} else if says && !n.Covers(s.owner, r.version) {
+			late = append(late, n.Name+": not yet")
 		}
 	}
 	if wait = programGrace - now.Sub(r.since); len(problems) == 0 && len(late) > 0 && wait > 0 {
@@ -318,66 +237,44 @@ func programmed(s *served, r revision, nodes []*nodeFindings, now time.Time) (c 
 }
 
 // healthy says whether nodes have found backends of an object dead; nil if that isn't known.
-func healthy(s *served, nodes []*nodeFindings) *metav1.Condition {
-	complete, found := true, map[string]*deadBackend{}
-	for _, n := range nodes {
-		_, all, _ := n.all()
-		complete = complete && all
-		for _, b := range n.dead[s.owner] {
-			if found[b.Backend] == nil {
-				found[b.Backend] = &deadBackend{message: b.Message}
-			}
-			if d := found[b.Backend]; !slices.Contains(d.nodes, n.name) { // two ports have it
-				d.nodes = append(d.nodes, n.name)
-			}
+func healthy(s *served, nodes []*report.Node) *metav1.Condition {
+	dead, all := report.Dead(s.owner, nodes)
+	var texts []string
+	for _, d := range dead {
+		on := ""
+		if len(d.Nodes) < len(nodes) {
+			on = " on " + strings.Join(d.Nodes[:min(len(d.Nodes), maxNamed)], ", ")
 		}
-	}
-	var dead []string
-	for _, backend := range slices.Sorted(maps.Keys(found)) {
-		dead = append(dead, backend+found[backend].on(len(nodes))+": "+cmp.Or(found[backend].message, "dead"))
+		texts = append(texts, d.Backend+on+": "+cmp.Or(d.Message, "dead"))
 	}
 	switch {
-	case len(dead) > 0:
-		return new(condition(v1alpha1.ConditionBackendsHealthy, false, reasonBackendsDead, named(dead)))
-	case complete:
+	case len(texts) > 0:
+		return new(condition(v1alpha1.ConditionBackendsHealthy, false, reasonBackendsDead, named(texts)))
+	case all:
 		return new(condition(v1alpha1.ConditionBackendsHealthy, true, reasonBackendsHealthy, "none was found dead"))
 	}
 	return nil
 }
 
-// deadBackend is a backend that some nodes have found dead.
-type deadBackend struct {
-	message string
-	nodes   []string
-}
-
-// on says which of all nodes have found it; nothing if all have.
-func (d *deadBackend) on(all int) string {
-	if len(d.nodes) == all {
-		return ""
-	}
-	return " on " + strings.Join(d.nodes[:min(len(d.nodes), maxNamed)], ", ")
-}
-
 // announced says whether nodes announce the addresses of an object; nil if that isn't known, or if no
 // node announces any.
-func announced(s *served, nodes []*nodeFindings) *metav1.Condition {
+func announced(s *served, nodes []*report.Node) *metav1.Condition {
 	able, complete := 0, true
 	var withheld, unable []string
 	for _, n := range nodes {
-		if n.status.Routes.Announced+n.status.Routes.Withheld == 0 {
-			continue // without BGP
+		if !n.HasRoutes() {
+			continue
 		}
-		if announces, why := n.announces(); !announces {
-			unable = append(unable, n.name+": "+why)
+		if announces, why := n.Announces(); !announces {
+			unable = append(unable, n.Name+": "+why)
 			continue
 		}
 		able++
-		_, _, all := n.all()
-		complete = complete && all
 		for _, a := range s.addresses {
-			if message, is := n.withholds(a); is {
-				withheld = append(withheld, n.name+": "+message)
+			message, is, all := n.Withholds(a)
+			complete = complete && all
+			if is {
+				withheld = append(withheld, n.Name+": "+message)
 				break
 			}
 		}
@@ -399,17 +296,17 @@ func announced(s *served, nodes []*nodeFindings) *metav1.Condition {
 }
 
 // announcing says which nodes of a group announce addresses; nil if none has any to announce.
-func announcing(g *v1alpha1.LoadBalancerGroup, nodes []*nodeFindings) *metav1.Condition {
+func announcing(g *v1alpha1.LoadBalancerGroup, nodes []*report.Node) *metav1.Condition {
 	var by, others []string
 	for _, n := range nodes {
-		announces, why := n.announces()
+		announces, why := n.Announces()
 		switch {
-		case n.status.Routes.Announced+n.status.Routes.Withheld == 0:
+		case !n.HasRoutes():
 			continue
 		case announces:
-			by = append(by, n.name)
+			by = append(by, n.Name)
 		default:
-			others = append(others, n.name+": "+why)
+			others = append(others, n.Name+": "+why)
 		}
 	}
 	if len(by) == 0 && len(others) == 0 {

@@ -14,11 +14,12 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/report"
 )
 
 // reportOf is the report of a node that announces two prefixes to one router, up to version 7 of
 // Services, with changes.
-func reportOf(name string, change ...func(*v1alpha1.BalancerNodeStatus)) *nodeFindings {
+func reportOf(name string, change ...func(*v1alpha1.BalancerNodeStatus)) *report.Node {
 	s := &v1alpha1.BalancerNodeStatus{
 		Reported: metav1.Unix(1000, 0), Observed: v1alpha1.ObservedVersions{Services: "7"},
 		Routes: v1alpha1.RouteCounts{Announced: 2, Sessions: 1},
@@ -27,7 +28,7 @@ func reportOf(name string, change ...func(*v1alpha1.BalancerNodeStatus)) *nodeFi
 	for _, c := range change {
 		c(s)
 	}
-	return findingsOf(name, s)
+	return report.Read(name, s)
 }
 
 func observed(version string) func(*v1alpha1.BalancerNodeStatus) {
@@ -90,60 +91,65 @@ func TestFindings(t *testing.T) {
 		many = append(many, dead("default/web/80", fmt.Sprintf("10.0.0.%d:80", i), "timeout", 0))
 	}
 	for name, test := range map[string]struct {
-		nodes []*nodeFindings
+		nodes []*report.Node
 		empty bool
 		want  []string
 	}{
-		"all well":        {[]*nodeFindings{reportOf("n1"), reportOf("n2")}, false, []string{programmedText, healthyText, announcedText}},
-		"late":            {[]*nodeFindings{reportOf("n1"), reportOf("n2", observed("4"))}, false, []string{healthyText, announcedText}},
-		"nothing seen":    {[]*nodeFindings{reportOf("n1", observed(""))}, false, []string{healthyText, announcedText}},
-		"an old agent":    {[]*nodeFindings{reportOf("n1"), reportOf("n2", old)}, false, []string{healthyText, announcedText}},
-		"another's fault": {[]*nodeFindings{reportOf("n1", refuses("default/web2/80", "full", 0), dead("flb:default/web/80", "10.0.0.1:80", "x", 0))}, false, []string{programmedText, healthyText, announcedText}},
-		"refused": {[]*nodeFindings{reportOf("n1"), reportOf("n2", refuses("default/web/http/ipv6", "full", 0))}, false, []string{
+		"all well":        {[]*report.Node{reportOf("n1"), reportOf("n2")}, false, []string{programmedText, healthyText, announcedText}},
+		"late":            {[]*report.Node{reportOf("n1"), reportOf("n2", observed("4"))}, false, []string{healthyText, announcedText}},
+		"nothing seen":    {[]*report.Node{reportOf("n1", observed(""))}, false, []string{healthyText, announcedText}},
+		"an old agent":    {[]*report.Node{reportOf("n1"), reportOf("n2", old)}, false, []string{healthyText, announcedText}},
+		"another's fault": {[]*report.Node{reportOf("n1", refuses("default/web2/80", "full", 0), dead("flb:default/web/80", "10.0.0.1:80", "x", 0))}, false, []string{programmedText, healthyText, announcedText}},
+		"refused": {[]*report.Node{reportOf("n1"), reportOf("n2", refuses("default/web/http/ipv6", "full", 0))}, false, []string{
 			"!NotProgrammed: n2: full", healthyText, announcedText,
 		}},
-		"refused and late": {[]*nodeFindings{reportOf("n1", observed("4")), reportOf("n2", refuses("default/web/http", "full", 0))}, false, []string{
+		"refused and late": {[]*report.Node{reportOf("n1", observed("4")), reportOf("n2", refuses("default/web/http", "full", 0))}, false, []string{
 			"!NotProgrammed: n2: full; n1: not yet", healthyText, announcedText,
 		}},
-		"problem": {[]*nodeFindings{reportOf("n1", problem("Service default/web", "bad range"))}, false, []string{"!NotProgrammed: n1: bad range", healthyText, announcedText}},
+		"problem": {[]*report.Node{reportOf("n1", problem("Service default/web", "bad range"))}, false, []string{"!NotProgrammed: n1: bad range", healthyText, announcedText}},
 		"lists that are too long": {
-			[]*nodeFindings{reportOf("n1", refuses("default/a/80", "full", 1), dead("default/a/80", "10.0.0.1:80", "x", 1), withholds("192.0.2.99/32", "no backend", 1))},
+			[]*report.Node{reportOf("n1", refuses("default/a/80", "full", 1), dead("default/a/80", "10.0.0.1:80", "x", 1), withholds("192.0.2.99/32", "no backend", 1))},
 			false, nil,
 		},
+		"another namespace's lists are full": {
+			[]*report.Node{reportOf("n1", refuses("a/a/80", "full", 0), refuses("a/b/80", "full", 3000), dead("a/a/80", "10.0.0.1:80", "x", 0), dead("a/a/80", "10.0.0.2:80", "x", 3000))},
+			false,
+			[]string{programmedText, healthyText, announcedText},
+		},
 		"dead everywhere": {
-			[]*nodeFindings{reportOf("n1", dead("default/web/80", "10.0.0.1:80", "timeout", 0), dead("default/web/81", "10.0.0.1:80", "timeout", 0)), reportOf("n2", dead("default/web/80", "10.0.0.1:80", "", 0))},
+			[]*report.Node{reportOf("n1", dead("default/web/80", "10.0.0.1:80", "timeout", 0), dead("default/web/81", "10.0.0.1:80", "timeout", 0)), reportOf("n2", dead("default/web/80", "10.0.0.1:80", "", 0))},
 			false,
 			[]string{programmedText, "!BackendsDead: 10.0.0.1:80: timeout", announcedText},
 		},
-		"dead for one": {[]*nodeFindings{reportOf("n1"), reportOf("n2", dead("default/web/80", "10.0.0.1:80", "timeout", 9))}, false, []string{
+		"dead for one": {[]*report.Node{reportOf("n1"), reportOf("n2", dead("default/web/80", "10.0.0.1:80", "timeout", 9))}, false, []string{
 			programmedText, "!BackendsDead: 10.0.0.1:80 on n2: timeout", announcedText,
 		}},
-		"many dead": {[]*nodeFindings{reportOf("n1", many...)}, false, []string{
+		"many dead": {[]*report.Node{reportOf("n1", many...)}, false, []string{
 			programmedText,
 			"!BackendsDead: 10.0.0.0:80: timeout; 10.0.0.1:80: timeout; 10.0.0.2:80: timeout; 10.0.0.3:80: timeout; 10.0.0.4:80: timeout; 2 more", announcedText,
 		}},
 		"withheld everywhere": {
-			[]*nodeFindings{reportOf("n1", withholds("192.0.2.10/32", "no backend", 0)), reportOf("n2", withholds("2001:db8::/64", "drained", 0))},
+			[]*report.Node{reportOf("n1", withholds("192.0.2.10/32", "no backend", 0)), reportOf("n2", withholds("2001:db8::/64", "drained", 0))},
 			false,
 			[]string{programmedText, healthyText, "!NotAnnounced: n1: no backend; n2: drained"},
 		},
-		"withheld by one": {[]*nodeFindings{reportOf("n1", withholds("192.0.2.10/32", "no backend", 0)), reportOf("n2"), reportOf("n3", withoutBGP)}, false, []string{
+		"withheld by one": {[]*report.Node{reportOf("n1", withholds("192.0.2.10/32", "no backend", 0)), reportOf("n2"), reportOf("n3", withoutBGP)}, false, []string{
 			programmedText, healthyText, "PartlyAnnounced: not by n1: no backend",
 		}},
-		"a node that drains": {[]*nodeFindings{reportOf("n1", draining), reportOf("n2")}, false, []string{programmedText, healthyText, announcedText}},
-		"cordoned":           {[]*nodeFindings{reportOf("n1", cordoned), reportOf("n2", noSession)}, false, []string{programmedText, healthyText, announcedText}},
-		"no session": {[]*nodeFindings{reportOf("n1", draining), reportOf("n2", noSession)}, false, []string{
+		"a node that drains": {[]*report.Node{reportOf("n1", draining), reportOf("n2")}, false, []string{programmedText, healthyText, announcedText}},
+		"cordoned":           {[]*report.Node{reportOf("n1", cordoned), reportOf("n2", noSession)}, false, []string{programmedText, healthyText, announcedText}},
+		"no session": {[]*report.Node{reportOf("n1", draining), reportOf("n2", noSession)}, false, []string{
 			programmedText, healthyText, "!NotAnnounced: n1: draining; n2: no session with a router",
 		}},
-		"routes by a program": {[]*nodeFindings{reportOf("n1", withoutPeer)}, false, []string{programmedText, healthyText, announcedText}},
-		"no routes":           {[]*nodeFindings{reportOf("n1", withoutBGP)}, false, []string{programmedText, healthyText}},
-		"no listener":         {[]*nodeFindings{reportOf("n1")}, true, []string{programmedText, healthyText, "!NotAnnounced: no listener"}},
+		"routes by a program": {[]*report.Node{reportOf("n1", withoutPeer)}, false, []string{programmedText, healthyText, announcedText}},
+		"no routes":           {[]*report.Node{reportOf("n1", withoutBGP)}, false, []string{programmedText, healthyText}},
+		"no listener":         {[]*report.Node{reportOf("n1")}, true, []string{programmedText, healthyText, "!NotAnnounced: no listener"}},
 		"no report":           {nil, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			web.empty = test.empty
 			r := &reportReconciler{deps: &deps{}}
-			r.find([]served{web}, map[string][]*nodeFindings{"g": test.nodes}, time.Unix(1000, 0))
+			r.find([]served{web}, map[string][]*report.Node{"g": test.nodes}, time.Unix(1000, 0))
 			var got []string
 			for _, c := range r.findings.of(web.owner) {
 				text := c.Reason + ": " + c.Message
@@ -166,7 +172,7 @@ func TestFindingsDuringChange(t *testing.T) {
 	now := time.Unix(1000, 0)
 	web := served{owner: alloc.Owner{Kind: kindService, Namespace: "default", Name: "web"}, group: "g", version: "7", content: "port 80", observed: none}
 	find := func(seen string) (reason string, next time.Duration) {
-		next = r.find([]served{web}, map[string][]*nodeFindings{"g": {reportOf("n1", observed("99")), reportOf("n2", observed(seen))}}, now)
+		next = r.find([]served{web}, map[string][]*report.Node{"g": {reportOf("n1", observed("99")), reportOf("n2", observed(seen))}}, now)
 		for _, c := range r.findings.of(web.owner) {
 			if c.Type == v1alpha1.ConditionProgrammed {
 				return c.Reason, next
@@ -203,8 +209,8 @@ func TestFindingGenerations(t *testing.T) {
 	shop := served{owner: alloc.Owner{Kind: kindLoadBalancer, Namespace: "web", Name: "shop"}, group: "g", version: "7", generation: 1, observed: none}
 	check := func(what, seen, want string) {
 		t.Helper()
-		report := reportOf("n1", observed(seen))
-		r.find([]served{shop}, map[string][]*nodeFindings{"g": {report}}, now)
+		node := reportOf("n1", observed(seen))
+		r.find([]served{shop}, map[string][]*report.Node{"g": {node}}, now)
 		var got []string
 		for _, c := range r.findings.of(shop.owner) {
 			got = append(got, fmt.Sprintf("%s %d", c.Type, c.ObservedGeneration))
@@ -239,7 +245,7 @@ func TestFindingsOfRecreatedObject(t *testing.T) {
 	conditions := func(b *v1alpha1.LoadBalancer, reported string) []metav1.Condition {
 		b.Status.Address, b.Status.Group = "192.0.2.10", "web"
 		objects := servedObjects(nil, []v1alpha1.LoadBalancer{*b})
-		r.find(objects, map[string][]*nodeFindings{"web": {reportOf("a", observed(reported))}}, now)
+		r.find(objects, map[string][]*report.Node{"web": {reportOf("a", observed(reported))}}, now)
 		return r.findings.of(objects[0].owner)
 	}
 	former := &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "1", ResourceVersion: "7", Generation: 5}}

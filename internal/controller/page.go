@@ -25,6 +25,7 @@ import (
 	"fairlead.io/fairlead/internal/alloc"
 	"fairlead.io/fairlead/internal/httpd"
 	"fairlead.io/fairlead/internal/observe/web"
+	"fairlead.io/fairlead/internal/report"
 	"fairlead.io/fairlead/internal/spec"
 )
 
@@ -92,9 +93,9 @@ func (o *deps) overview(ctx context.Context) (overview, error) {
 		return overview{}, err
 	}
 	current := currentReports(nodes.Items, pods.Items, reports.Items)
-	members := map[string][]*nodeFindings{}
+	members := map[string][]*report.Node{}
 	for i := range groups.Items {
-		members[groups.Items[i].Name] = findingsOfGroup(&groups.Items[i], current)
+		members[groups.Items[i].Name] = reportsOfGroup(&groups.Items[i], current)
 	}
 	shown := overview{Groups: groupsOf(groups.Items), Nodes: nodesOf(groups.Items, current), Addresses: []addressOverview{}}
 	for i := range services.Items {
@@ -137,21 +138,21 @@ func failed(conditions []metav1.Condition) []string {
 }
 
 // nodesOf are the nodes of all groups, and others with ready agents.
-func nodesOf(groups []v1alpha1.LoadBalancerGroup, current map[string]report) []nodeOverview {
+func nodesOf(groups []v1alpha1.LoadBalancerGroup, current map[string]nodeReport) []nodeOverview {
 	shown := []nodeOverview{}
 	add := func(name, group string) {
 		if slices.ContainsFunc(shown, func(n nodeOverview) bool { return n.Name == name }) {
 			return
 		}
 		r, ready := current[name]
-		n := nodeOverview{Name: name, Group: group, Ready: ready, Report: r.status}
+		n := nodeOverview{Name: name, Group: group, Ready: ready}
 		switch {
 		case !ready:
 			n.Problems = []string{"not ready, or without a ready agent"}
-		case r.status == nil:
+		case r.Node == nil:
 			n.Problems = []string{"no report"}
 		default:
-			n.Problems = reported(r.status)
+			n.Report, n.Problems = r.Status, reported(r.Status)
 		}
 		shown = append(shown, n)
 	}
@@ -190,7 +191,7 @@ func reported(s *v1alpha1.BalancerNodeStatus) []string {
 }
 
 // serviceAddresses are those of a Service that Fairlead serves, or is to serve.
-func serviceAddresses(svc *corev1.Service, members map[string][]*nodeFindings) (all []addressOverview) {
+func serviceAddresses(svc *corev1.Service, members map[string][]*report.Node) (all []addressOverview) {
 	if meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated) == nil {
 		return nil
 	}
@@ -209,7 +210,7 @@ func serviceAddresses(svc *corev1.Service, members map[string][]*nodeFindings) (
 	return all
 }
 
-func balancerAddress(b *v1alpha1.LoadBalancer, members map[string][]*nodeFindings) addressOverview {
+func balancerAddress(b *v1alpha1.LoadBalancer, members map[string][]*report.Node) addressOverview {
 	a := addressOverview{
 		Address: b.Status.Address, Object: kindLoadBalancer + " " + b.Namespace + "/" + b.Name, Group: b.Status.Group,
 		AnnouncedBy: []string{}, Problems: failed(b.Status.Conditions),
@@ -221,14 +222,13 @@ func balancerAddress(b *v1alpha1.LoadBalancer, members map[string][]*nodeFinding
 }
 
 // announcers names the nodes that announce an address.
-func announcers(owner alloc.Owner, address netip.Addr, nodes []*nodeFindings) []string {
+func announcers(owner alloc.Owner, address netip.Addr, nodes []*report.Node) []string {
 	names := []string{}
 	for _, n := range nodes {
-		able, _ := n.announces()
-		_, withheld := n.withholds(address)
-		_, failed := n.problems[owner]
-		if _, _, complete := n.all(); complete && able && n.status.Routes.Announced > 0 && !withheld && !failed {
-			names = append(names, n.name)
+		able, _ := n.Announces()
+		_, withheld, all := n.Withholds(address)
+		if problem, _ := n.Problem(owner); able && all && n.Status.Routes.Announced > 0 && !withheld && problem == "" {
+			names = append(names, n.Name)
 		}
 	}
 	return names

@@ -20,6 +20,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/report"
 	"fairlead.io/fairlead/internal/spec"
 )
 
@@ -85,11 +86,11 @@ func (r *reportReconciler) reconcile(ctx context.Context, _ reconcile.Request) (
 		sumUpSessions(p, current)
 		publish(p, &peers.Items[i])
 	}
-	members := map[string][]*nodeFindings{}
+	members := map[string][]*report.Node{}
 	for i := range groups.Items {
 		g := groups.Items[i].DeepCopy()
 		before := groups.Items[i].Status.Conditions
-		members[g.Name] = findingsOfGroup(g, current)
+		members[g.Name] = reportsOfGroup(g, current)
 		set(&g.Status.Conditions, programmedCondition(g, current))
 		var announces []metav1.Condition
 		if c := announcing(g, members[g.Name]); c != nil {
@@ -155,7 +156,7 @@ func servedObjects(services []corev1.Service, balancers []v1alpha1.LoadBalancer)
 
 // find decides the conditions of all objects that groups with these nodes serve, and has those of
 // which one has changed reconciled. It returns when that has to be repeated; 0 for never.
-func (r *reportReconciler) find(objects []served, members map[string][]*nodeFindings, now time.Time) (next time.Duration) {
+func (r *reportReconciler) find(objects []served, members map[string][]*report.Node, now time.Time) (next time.Duration) {
 	revisions, found := map[alloc.Owner]revision{}, map[alloc.Owner]finding{}
 	for i := range objects {
 		s := &objects[i]
@@ -192,39 +193,38 @@ func (r *reportReconciler) find(objects []served, members map[string][]*nodeFind
 	return next
 }
 
-// findingsOfGroup returns the reports of a group's ready nodes, by name.
-func findingsOfGroup(g *v1alpha1.LoadBalancerGroup, current map[string]report) (nodes []*nodeFindings) {
+// reportsOfGroup returns the reports of a group's ready nodes, by name.
+func reportsOfGroup(g *v1alpha1.LoadBalancerGroup, current map[string]nodeReport) (nodes []*report.Node) {
 	for _, n := range g.Status.Nodes {
-		if r := current[n.Name]; r.status != nil {
-			nodes = append(nodes, r.findings)
+		if r := current[n.Name]; r.Node != nil {
+			nodes = append(nodes, r.Node)
 		}
 	}
 	return nodes
 }
 
-// report is what a node says of itself.
-type report struct {
-	labels   labels.Set
-	status   *v1alpha1.BalancerNodeStatus
-	findings *nodeFindings
+// nodeReport is a ready node with its report; nil for none.
+type nodeReport struct {
+	labels labels.Set
+	*report.Node
 }
 
 // currentReports returns the reports of ready nodes whose agents are ready: those of others may be of
-// long ago. A node without a report has no status.
-func currentReports(nodes []corev1.Node, pods []corev1.Pod, all []v1alpha1.BalancerNode) map[string]report {
+// long ago.
+func currentReports(nodes []corev1.Node, pods []corev1.Pod, all []v1alpha1.BalancerNode) map[string]nodeReport {
 	agents := map[string]bool{}
 	for i := range pods {
 		agents[pods[i].Spec.NodeName] = agents[pods[i].Spec.NodeName] || podReady(&pods[i])
 	}
-	current := map[string]report{}
+	current := map[string]nodeReport{}
 	for i := range nodes {
 		if n := &nodes[i]; nodeReady(n) && agents[n.Name] {
-			current[n.Name] = report{labels: n.Labels}
+			current[n.Name] = nodeReport{labels: n.Labels}
 		}
 	}
 	for i := range all {
 		if r, serving := current[all[i].Name]; serving {
-			r.status, r.findings = &all[i].Status, findingsOf(all[i].Name, &all[i].Status)
+			r.Node = report.Read(all[i].Name, &all[i].Status)
 			current[all[i].Name] = r
 		}
 	}
@@ -232,7 +232,7 @@ func currentReports(nodes []corev1.Node, pods []corev1.Pod, all []v1alpha1.Balan
 }
 
 // sumUpSessions sets the status of a peer.
-func sumUpSessions(p *v1alpha1.BGPPeer, current map[string]report) {
+func sumUpSessions(p *v1alpha1.BGPPeer, current map[string]nodeReport) {
 	selector := labels.Everything()
 	if p.Spec.NodeSelector != nil {
 		var err error
@@ -248,18 +248,18 @@ func sumUpSessions(p *v1alpha1.BGPPeer, current map[string]report) {
 			continue
 		}
 		p.Status.Nodes++
-		if r.status == nil {
+		if r.Node == nil {
 			down = append(down, name+": no report")
 			continue
 		}
-		at := slices.IndexFunc(r.status.Peers, func(s v1alpha1.NodePeer) bool { return s.Name == p.Name })
+		at := slices.IndexFunc(r.Status.Peers, func(s v1alpha1.NodePeer) bool { return s.Name == p.Name })
 		switch {
 		case at < 0:
 			down = append(down, name+": the agent doesn't have this peer")
-		case r.status.Peers[at].Established:
+		case r.Status.Peers[at].Established:
 			p.Status.Established++
 		default:
-			down = append(down, name+": "+r.status.Peers[at].Message)
+			down = append(down, name+": "+r.Status.Peers[at].Message)
 		}
 	}
 	c := ofNodes(v1alpha1.ConditionEstablished, int(p.Status.Established), int(p.Status.Nodes), down)
@@ -268,7 +268,7 @@ func sumUpSessions(p *v1alpha1.BGPPeer, current map[string]report) {
 }
 
 // programmedCondition says whether the ready nodes of a group have programmed all that they serve.
-func programmedCondition(g *v1alpha1.LoadBalancerGroup, current map[string]report) metav1.Condition {
+func programmedCondition(g *v1alpha1.LoadBalancerGroup, current map[string]nodeReport) metav1.Condition {
 	nodes, programmed := 0, 0
 	var failing []string
 	for _, n := range g.Status.Nodes {
@@ -278,9 +278,9 @@ func programmedCondition(g *v1alpha1.LoadBalancerGroup, current map[string]repor
 		}
 		nodes++
 		switch {
-		case r.status == nil:
+		case r.Node == nil:
 			failing = append(failing, n.Name+": no report")
-		case r.status.Services.Failed > 0:
+		case r.Status.Services.Failed > 0:
 			failing = append(failing, n.Name+": some services failed: see failedServices of its BalancerNode")
 		default:
 			programmed++
