@@ -237,6 +237,9 @@ type NodeProblem struct {
 	Message string `json:"message"`
 }
 
+// String returns the object and the message.
+func (p NodeProblem) String() string { return p.Object + ": " + p.Message }
+
 // UnhealthyBackend is a backend that health checks found dead.
 type UnhealthyBackend struct {
 	// Service is the name of the service, such as "default/web/80".

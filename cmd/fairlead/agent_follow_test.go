@@ -40,7 +40,7 @@ func (s *scriptedSource) Reload() error                           { return nil }
 func (s *scriptedSource) Shutdown(context.Context) agent.Shutdown { return s.plan }
 func (s *scriptedSource) Forget() error                           { return nil }
 func (s *scriptedSource) Describe(status *observe.Status) {
-	status.Kubernetes = &observe.APIServer{Server: "https://there", Reachable: true}
+	status.Kubernetes = &source.State{Server: "https://there", Reachable: true}
 }
 
 func (s *scriptedSource) Run(ctx context.Context, apply func(source.Update) error) error {

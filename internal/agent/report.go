@@ -22,6 +22,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/report"
+	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/store"
 	"fairlead.io/fairlead/internal/wait"
 )
@@ -151,7 +152,7 @@ func (a *Agent) reportedRoutes() (r v1alpha1.BalancerNodeStatus) {
 			continue
 		}
 		r.Routes.Withheld++
-		withheld.Add(report.Namespace(cmp.Or(d.Services...)), d)
+		withheld.Add(source.NamespaceOf(cmp.Or(d.Services...)), d)
 	}
 	for _, d := range withheld.Entries() {
 		r.Withheld = append(r.Withheld, v1alpha1.WithheldRoute{Prefix: d.Prefix.String(), Message: shortened(withheldReason(d))})
@@ -226,7 +227,7 @@ func addProblems(r *v1alpha1.BalancerNodeStatus, problems []v1alpha1.NodeProblem
 	for i, p := range problems {
 		if i == 0 || problems[i-1].Object != p.Object {
 			objects++
-			listed.Add(report.Namespace(p.Object), v1alpha1.NodeProblem{Object: p.Object, Message: shortened(p.Message)})
+			listed.Add(source.NamespaceOf(p.Object), v1alpha1.NodeProblem{Object: p.Object, Message: shortened(p.Message)})
 		}
 	}
 	r.Problems = listed.Entries()
@@ -253,7 +254,7 @@ func (r reporter) complete(status v1alpha1.BalancerNodeStatus) (_ v1alpha1.Balan
 	var failed report.List[v1alpha1.NodeProblem]
 	addError := func(s *store.Status) {
 		if s != nil && s.Error != "" {
-			failed.Add(report.Namespace(s.Name), v1alpha1.NodeProblem{Object: s.Name, Message: shortened(s.Error)})
+			failed.Add(source.NamespaceOf(s.Name), v1alpha1.NodeProblem{Object: s.Name, Message: shortened(s.Error)})
 		}
 	}
 	var dead report.List[unhealthy]
@@ -262,7 +263,7 @@ func (r reporter) complete(status v1alpha1.BalancerNodeStatus) (_ v1alpha1.Balan
 		settled = settled && tried(e)
 		addError(e.Status)
 		for id, state := range e.Unhealthy() {
-			dead.Add(report.Namespace(e.Service.Name), unhealthy{e.Service.Name, id, state})
+			dead.Add(source.NamespaceOf(e.Service.Name), unhealthy{e.Service.Name, id, state})
 		}
 	}
 	for _, s := range snapshot.Deleting {

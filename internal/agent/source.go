@@ -18,7 +18,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/httpd/review"
 	"fairlead.io/fairlead/internal/observe"
@@ -101,19 +100,7 @@ func (s *apiSource) Run(ctx context.Context, apply func(source.Update) error) er
 func (s *apiSource) Forget() error { return s.server.Forget() }
 
 // Describe implements Source.
-func (s *apiSource) Describe(status *observe.Status) { status.APIServer = shown(s.server.State()) }
-
-// shown describes the state of a source.
-func shown(state source.State) *observe.APIServer {
-	server := &observe.APIServer{
-		Server: state.Server, Reachable: state.Reachable, Since: state.Since, LastResponse: state.LastResponse, Error: state.Error,
-		Synced: state.Synced, Restored: state.Restored, Objects: state.Objects, Problems: []v1alpha1.NodeProblem{},
-	}
-	for _, p := range state.Problems {
-		server.Problems = append(server.Problems, v1alpha1.NodeProblem{Object: p.Object.String(), Message: p.Text})
-	}
-	return server
-}
+func (s *apiSource) Describe(status *observe.Status) { status.APIServer = new(s.server.State()) }
 
 // Kubernetes are the options of an agent whose services come from a cluster.
 type Kubernetes struct {
@@ -277,5 +264,5 @@ func (s *kubernetesSource) Forget() error { return s.cluster.Forget() }
 
 // Describe implements Source.
 func (s *kubernetesSource) Describe(status *observe.Status) {
-	status.Kubernetes = shown(s.cluster.State())
+	status.Kubernetes = new(s.cluster.State())
 }

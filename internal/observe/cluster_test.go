@@ -12,6 +12,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/store"
 	"fairlead.io/fairlead/test/golden"
 )
@@ -70,7 +71,7 @@ func TestClusterStatus(t *testing.T) {
 	status := func(change func(*observe.Status)) observe.Status {
 		s := observe.Status{
 			Version: "0.1.0", Started: started, DataPlane: observe.DataPlane{Kind: "xdp"},
-			Kubernetes: &observe.APIServer{Reachable: true, Synced: started},
+			Kubernetes: &source.State{Reachable: true, Synced: started},
 			Services:   v1alpha1.ServiceCounts{Total: 2, Programmed: 2}, Backends: v1alpha1.BackendCounts{Total: 6, InUse: 6},
 			BGP: observe.RouteSummary{Enabled: true, Peers: 2, RouteCounts: v1alpha1.RouteCounts{Announced: 2, Sessions: 2}},
 		}
@@ -84,7 +85,7 @@ func TestClusterStatus(t *testing.T) {
 		})},
 		{Name: "n3", Error: unreachable},
 		{Name: "n4", Answer: status(func(s *observe.Status) {
-			s.Kubernetes = &observe.APIServer{Since: started, Error: "i/o timeout", Restored: started, Problems: make([]v1alpha1.NodeProblem, 2)}
+			s.Kubernetes = &source.State{Since: started, Error: "i/o timeout", Restored: started, Problems: make([]v1alpha1.NodeProblem, 2)}
 			s.Services = v1alpha1.ServiceCounts{Total: 4, Programmed: 1, Failed: 1, Panic: 1, Drained: 1}
 			s.Backends = v1alpha1.BackendCounts{Total: 6, InUse: 3, Unhealthy: 2, Drained: 1}
 		})},

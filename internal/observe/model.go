@@ -10,6 +10,7 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source"
 )
 
 // Status is the agent as a whole.
@@ -29,10 +30,10 @@ type Status struct {
 	Config Config `json:"config"`
 	// Kubernetes is how the agent follows its cluster's API server, APIServer how it follows
 	// "fairlead apiserver"; nil for an agent that doesn't.
-	Kubernetes *APIServer `json:"kubernetes,omitempty"`
-	APIServer  *APIServer `json:"apiServer,omitempty"`
-	Revision   uint64     `json:"revision"` // of the desired services
-	DataPlane  DataPlane  `json:"dataplane"`
+	Kubernetes *source.State `json:"kubernetes,omitempty"`
+	APIServer  *source.State `json:"apiServer,omitempty"`
+	Revision   uint64        `json:"revision"` // of the desired services
+	DataPlane  DataPlane     `json:"dataplane"`
 	// Draining says that the node is being taken out of service, since
 	// DrainingSince; packets that arrive are balanced all the same.
 	Draining      bool      `json:"draining"`
@@ -187,25 +188,4 @@ type Backend struct {
 }
 
 // Followed returns how the agent follows an API server; nil if it doesn't.
-func (s *Status) Followed() *APIServer { return cmp.Or(s.Kubernetes, s.APIServer) }
-
-// APIServer is how an agent follows an API server.
-type APIServer struct {
-	// Server is the API server's URL.
-	Server string `json:"server"`
-	// Reachable says that it answered last, Since when that became so or ceased to be,
-	// and LastResponse when it last answered. Error is why it can't be reached.
-	Reachable    bool      `json:"reachable"`
-	Since        time.Time `json:"since"`
-	LastResponse time.Time `json:"lastResponse,omitzero"`
-	Error        string    `json:"error,omitempty"`
-	// Synced is when all objects had been read for the first time; zero before.
-	Synced time.Time `json:"synced,omitzero"`
-	// Restored is when what is served was saved, while nothing newer is known; zero
-	// otherwise.
-	Restored time.Time `json:"restored,omitzero"`
-	// Objects counts the Services and LoadBalancers for this node.
-	Objects int `json:"objects"`
-	// Problems keep objects, or parts of them, from being served as they are written.
-	Problems []v1alpha1.NodeProblem `json:"problems"`
-}
+func (s *Status) Followed() *source.State { return cmp.Or(s.Kubernetes, s.APIServer) }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source"
 )
 
 // table lays out lines of cells that end in tabs, with two blanks between
@@ -123,8 +124,8 @@ func FormatStatus(s Status, now time.Time) string {
 		if s.Config.Error != "" {
 			fmt.Fprintf(t, "\trefused %s ago, the loaded one stays in force:\n\t%s\n", age(s.Config.Refused, now), strings.ReplaceAll(s.Config.Error, "\n", "\n\t"))
 		}
-		s.Kubernetes.write(t, "kubernetes", now)
-		s.APIServer.write(t, "api server", now)
+		writeServer(t, "kubernetes", s.Kubernetes, now)
+		writeServer(t, "api server", s.APIServer, now)
 		if s.Listen != "" {
 			fmt.Fprintf(t, "page\thttp://%s/\n", s.Listen)
 		}
@@ -201,8 +202,8 @@ func short(digest string) string { return digest[:min(12, len(digest))] }
 // age is how long ago a time was, in full seconds.
 func age(then, now time.Time) time.Duration { return now.Sub(then).Round(time.Second) }
 
-// write adds lines with a label to the table of a status.
-func (k *APIServer) write(t io.Writer, label string, now time.Time) {
+// writeServer adds lines about an API server with a label to the table of a status; none for nil.
+func writeServer(t io.Writer, label string, k *source.State, now time.Time) {
 	if k == nil {
 		return
 	}
@@ -227,7 +228,7 @@ func (k *APIServer) write(t io.Writer, label string, now time.Time) {
 		fmt.Fprintf(t, "\t%s, read %s ago%s\n", counted(k.Objects, "object", "objects"), age(k.Synced, now), problems)
 	}
 	for _, p := range k.Problems {
-		fmt.Fprintf(t, "\t%s: %s\n", p.Object, p.Message)
+		fmt.Fprintf(t, "\t%s\n", p)
 	}
 }
 

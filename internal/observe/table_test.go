@@ -11,6 +11,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/test/fake"
 	"fairlead.io/fairlead/test/golden"
 )
@@ -89,7 +90,7 @@ func TestStatusTable(t *testing.T) {
 			{Name: "pass_not_vip", Packets: 1},
 		},
 	}
-	status.APIServer = &observe.APIServer{
+	status.APIServer = &source.State{
 		Server: "https://api:9575", Since: started.Add(time.Minute), Error: "https://api:9575: connection refused", Restored: started,
 	}
 	golden.File(t, "testdata/status.txt", observe.FormatStatus(status, started.Add(time.Hour)))
@@ -101,7 +102,7 @@ func TestStatusOfPod(t *testing.T) {
 		Version: "v1", Commit: "abc", Node: "lb1", PID: 1, Started: started,
 		Config:    observe.Config{Path: "/etc/fairlead/fairlead.yaml", Digest: "0123456789abcdef0123", Loaded: started},
 		DataPlane: observe.DataPlane{Kind: "ipvs", Reason: "data plane xdp: no BPF"},
-		Kubernetes: &observe.APIServer{
+		Kubernetes: &source.State{
 			Server: "https://10.96.0.1:443", Reachable: true, Since: started, Synced: started, Objects: 1,
 			Problems: []v1alpha1.NodeProblem{{Object: "Service default/web", Message: "no endpoints"}},
 		},

@@ -7,7 +7,6 @@ package report
 import (
 	"maps"
 	"slices"
-	"strings"
 )
 
 // MaxListed bounds each list of a report.
@@ -63,17 +62,3 @@ func (p *places) remove(namespace string) {
 // whole reports whether a List that omits entries has all of a namespace: else it would have as many places as any
 // other, or one less.
 func (p *places) whole(namespace string) bool { return p.count[namespace]+1 < p.most }
-
-// Namespace returns the namespace of an object ("Service default/web") or of a service ("default/web/80",
-// "flb:default/shop/https"); empty for objects and services that are in none.
-func Namespace(object string) string {
-	_, name, isObject := strings.Cut(object, " ")
-	if !isObject {
-		name = strings.TrimPrefix(object, "flb:")
-	}
-	namespace, _, found := strings.Cut(name, "/")
-	if !found {
-		return ""
-	}
-	return namespace
-}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+
+	"fairlead.io/fairlead/internal/source"
 )
 
 // Namespaces with few entries have all of them in a list, whatever the others have and in which order.
@@ -30,7 +32,7 @@ func TestListIsShared(t *testing.T) {
 				}
 				got := map[string]int{}
 				for _, entry := range l.Entries() {
-					namespace := Namespace(entry)
+					namespace := source.NamespaceOf(entry)
 					if want := fmt.Sprintf("%s/%d", namespace, got[namespace]); entry != want {
 						t.Fatalf("entry %s, want %s", entry, want)
 					}
@@ -57,16 +59,5 @@ func TestListOfManyNamespaces(t *testing.T) {
 	}
 	if len(l.Entries()) != MaxListed || l.places.most != 1 || l.places.whole("none") || l.places.whole("0") {
 		t.Errorf("%d entries, at most %d of one namespace", len(l.Entries()), l.places.most)
-	}
-}
-
-func TestNamespace(t *testing.T) {
-	for object, want := range map[string]string{
-		"Service default/web": "default", "LoadBalancer web/shop": "web", "BGPPeer tor1": "",
-		"default/web/80": "default", "default/web/http/ipv6": "default", "flb:web/shop/https": "web", "web": "",
-	} {
-		if got := Namespace(object); got != want {
-			t.Errorf("%s: namespace %q, want %q", object, got, want)
-		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/spec"
 )
 
@@ -43,7 +44,7 @@ func (x *index[T]) add(object string, entry T) {
 	}
 	owner := ownerOf(object)
 	x.entries[owner] = append(x.entries[owner], entry)
-	x.places.add(Namespace(object))
+	x.places.add(source.NamespaceOf(object))
 }
 
 // of returns the entries of an object, and whether the list lacks none of its namespace.

@@ -5,8 +5,11 @@ package source
 import (
 	"cmp"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
+
+	"fairlead.io/fairlead/api/v1alpha1"
 )
 
 // Kind is a kind of object, such as "LoadBalancer".
@@ -33,14 +36,24 @@ func (o Object) Compare(p Object) int {
 	return cmp.Or(cmp.Compare(o.Kind, p.Kind), strings.Compare(o.Namespace, p.Namespace), strings.Compare(o.Name, p.Name))
 }
 
-// Problem is an error of an object, which is not or only partly served because of it.
-type Problem struct {
-	Object
-	Text string `json:"text"`
+// NamespaceOf returns the namespace of an object as text ("Service default/web") or of a service
+// ("default/web/80", "flb:default/shop/https"); empty for objects and services that are in none.
+func NamespaceOf(object string) string {
+	_, name, isObject := strings.Cut(object, " ")
+	if !isObject {
+		name = strings.TrimPrefix(object, "flb:")
+	}
+	namespace, _, found := strings.Cut(name, "/")
+	if !found {
+		return ""
+	}
+	return namespace
 }
 
-// String returns the object and the error.
-func (p Problem) String() string { return p.Object.String() + ": " + p.Text }
+// SortProblems sorts problems by object and keeps the order of each object's.
+func SortProblems(problems []v1alpha1.NodeProblem) {
+	slices.SortStableFunc(problems, func(a, b v1alpha1.NodeProblem) int { return strings.Compare(a.Object, b.Object) })
+}
 
 // MaxProblems is the number of problems of one object that are shown: each is a line of the log.
 const MaxProblems = 32
@@ -49,27 +62,27 @@ const MaxProblems = 32
 type ProblemLog struct {
 	Log *slog.Logger
 
-	known map[Problem]bool
+	known map[v1alpha1.NodeProblem]bool
 	// began is when the minute began, lines the number of its lines by namespace.
 	began time.Time
 	lines map[string]int
 }
 
 // Update logs what has changed since the last call: new problems, and those that are solved.
-func (l *ProblemLog) Update(problems []Problem) {
+func (l *ProblemLog) Update(problems []v1alpha1.NodeProblem) {
 	now, before := time.Now(), l.known
-	l.known = make(map[Problem]bool, len(problems))
+	l.known = make(map[v1alpha1.NodeProblem]bool, len(problems))
 	for _, p := range problems {
 		l.known[p] = true
 	}
 	for p := range l.known {
-		if !before[p] && l.take(p.Namespace, now) {
-			l.Log.Warn("object not served as specified", "object", p.Object.String(), "problem", p.Text)
+		if !before[p] && l.take(NamespaceOf(p.Object), now) {
+			l.Log.Warn("object not served as specified", "object", p.Object, "problem", p.Message)
 		}
 	}
 	for p := range before {
-		if !l.known[p] && l.take(p.Namespace, now) {
-			l.Log.Info("problem solved", "object", p.Object.String(), "problem", p.Text)
+		if !l.known[p] && l.take(NamespaceOf(p.Object), now) {
+			l.Log.Info("problem solved", "object", p.Object, "problem", p.Message)
 		}
 	}
 }

@@ -2,25 +2,31 @@
 
 package source
 
-import "time"
+import (
+	"time"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+)
 
 // State is the state of the connection to an API server and of the objects that are followed.
 type State struct {
 	// Server is the URL of the API server.
-	Server string
+	Server string `json:"server"`
 	// Reachable says whether the last request succeeded, Since when that last changed, and
 	// LastResponse when the server last responded. Error is why it is unreachable.
-	Reachable           bool
-	Since, LastResponse time.Time
-	Error               string
+	Reachable    bool      `json:"reachable"`
+	Since        time.Time `json:"since"`
+	LastResponse time.Time `json:"lastResponse,omitzero"`
+	Error        string    `json:"error,omitempty"`
 	// Synced is when all objects had been read for the first time; zero before.
-	Synced time.Time
+	Synced time.Time `json:"synced,omitzero"`
 	// Restored is when the served state was saved, if it is a restored one; zero otherwise.
-	Restored time.Time
+	Restored time.Time `json:"restored,omitzero"`
 	// Objects is the number of objects for this node.
-	Objects int
-	// Problems are errors of objects, and kinds that the API server doesn't allow to list.
-	Problems []Problem
+	Objects int `json:"objects"`
+	// Problems are errors of objects, which are not or only partly served because of them, and kinds
+	// that the API server doesn't allow to list.
+	Problems []v1alpha1.NodeProblem `json:"problems,omitempty"`
 }
 
 // Responded records a response of the API server, and reports whether it was unreachable before.

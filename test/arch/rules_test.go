@@ -97,7 +97,7 @@ var (
 	// observeImports is what internal/observe may import of this module.
 	observeImports = []string{
 		"internal/bgp", "internal/dataplane", "internal/health", "internal/httpd", "internal/lb",
-		"internal/observe", "internal/reconcile", "internal/routehook", "internal/store", "internal/table", "internal/version", "internal/wait",
+		"internal/observe", "internal/reconcile", "internal/routehook", "internal/source", "internal/store", "internal/table", "internal/version", "internal/wait",
 	}
 	// mutable are the types through which state changes, by package.
 	mutable = map[string][]string{

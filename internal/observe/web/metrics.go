@@ -17,6 +17,7 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/source"
 )
 
 // What scrapers may take of the agent.
@@ -227,7 +228,7 @@ func (s *scrape) agent(status observe.Status) {
 }
 
 // apiServer is an API server that the agent follows; nil for none.
-func (s *scrape) apiServer(a *observe.APIServer, prefix, reachable, help string) {
+func (s *scrape) apiServer(a *source.State, prefix, reachable, help string) {
 	if a == nil {
 		return
 	}

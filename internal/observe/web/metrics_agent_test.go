@@ -20,6 +20,7 @@ import (
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/source"
 	agenttest "fairlead.io/fairlead/test/agent"
 	"fairlead.io/fairlead/test/fake"
 )
@@ -50,8 +51,8 @@ func withAgent(t *testing.T, test func(t *testing.T, a *testAgent)) {
 func status() observe.Status {
 	return observe.Status{
 		Version: "v1", Commit: "abc", Node: "lb1", Kernel: "6.1.0", Started: loaded,
-		Kubernetes: &observe.APIServer{Server: "https://10.0.0.1:6443", Reachable: true, Synced: time.Unix(1, 0), Objects: 2, Problems: []v1alpha1.NodeProblem{{Object: "Service default/web", Message: "wrong"}}},
-		APIServer:  &observe.APIServer{Server: "https://10.0.0.2:9575", Error: "timeout", Restored: time.Unix(1, 0), Objects: 1},
+		Kubernetes: &source.State{Server: "https://10.0.0.1:6443", Reachable: true, Synced: time.Unix(1, 0), Objects: 2, Problems: []v1alpha1.NodeProblem{{Object: "Service default/web", Message: "wrong"}}},
+		APIServer:  &source.State{Server: "https://10.0.0.2:9575", Error: "timeout", Restored: time.Unix(1, 0), Objects: 1},
 		Config:     observe.Config{Path: "/etc/fairlead.yaml", Loaded: loaded, Error: "x.yaml:1:2: bad", Refused: loaded.Add(time.Second)},
 		DataPlane: observe.DataPlane{
 			Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}, {Interface: "eth1", Mode: "generic", Reason: "no driver"}},

@@ -19,7 +19,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -199,10 +198,10 @@ func (s *Source) delivering(version string) {
 	problems := s.vips.Problems()
 	for id, texts := range s.objects {
 		for _, text := range texts {
-			problems = append(problems, source.Problem{Object: id, Text: text})
+			problems = append(problems, v1alpha1.NodeProblem{Object: id.String(), Message: text})
 		}
 	}
-	slices.SortStableFunc(problems, func(a, b source.Problem) int { return a.Object.Compare(b.Object) })
+	source.SortProblems(problems)
 	if s.state.Synced.IsZero() {
 		s.state.Synced = time.Now()
 		s.Log.Info("all objects read", "duration", s.state.Synced.Sub(s.started).Round(time.Millisecond))

@@ -36,8 +36,8 @@ const (
 	// connectTimeout bounds the time until there is a connection, responseTimeout that until the
 	// header of the response.
 	connectTimeout, responseTimeout = 5 * time.Second, 10 * time.Second
-	// maxProblem is how much of an error response is read, in bytes.
-	maxProblem = 4 << 10
+	// maxErrorBody is how much of an error response is read, in bytes.
+	maxErrorBody = 4 << 10
 )
 
 // Errors of a connection.
@@ -249,7 +249,7 @@ func newTransport(config *tls.Config) http.RoundTripper {
 // refusal returns the error of an error response (RFC 9457).
 func refusal(response *http.Response) error {
 	var problem struct{ Detail string }
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxProblem))
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxErrorBody))
 	if err == nil {
 		err = json.Unmarshal(text, &problem)
 	}

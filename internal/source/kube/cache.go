@@ -379,14 +379,14 @@ func (w *Cache) Leaving() string {
 func (w *Cache) Count() int { return len(w.own) }
 
 // Problems returns the problems of all objects, sorted by object.
-func (w *Cache) Problems() []Problem {
+func (w *Cache) Problems() []v1alpha1.NodeProblem {
 	all := w.vips.Problems()
 	for id, texts := range w.problems {
 		for _, text := range texts {
-			all = append(all, Problem{Object: id, Text: text})
+			all = append(all, v1alpha1.NodeProblem{Object: id.String(), Message: text})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Problem) int { return a.Object.Compare(b.Object) })
+	source.SortProblems(all)
 	return all
 }
 

@@ -239,8 +239,8 @@ func history(t *testing.T, seed uint64) {
 	}
 }
 
-func sorted(problems []kube.Problem) []kube.Problem {
-	slices.SortFunc(problems, func(a, b kube.Problem) int { return slices.Compare([]string{a.String()}, []string{b.String()}) })
+func sorted(problems []v1alpha1.NodeProblem) []v1alpha1.NodeProblem {
+	slices.SortFunc(problems, func(a, b v1alpha1.NodeProblem) int { return slices.Compare([]string{a.String()}, []string{b.String()}) })
 	return problems
 }
 

@@ -295,7 +295,7 @@ func (w *testCluster) routes(t *testing.T) {
 	peer := w.passwordPeer(&metav1.LabelSelector{MatchLabels: map[string]string{"rack": "lb3"}})
 	a.until("the missing Secret is a problem", func() bool {
 		problems := a.source.State().Problems
-		return len(problems) == 1 && strings.Contains(problems[0].Text, "no Secret tor-password")
+		return len(problems) == 1 && strings.Contains(problems[0].Message, "no Secret tor-password")
 	})
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tor-password", Namespace: "default"}, Data: map[string][]byte{"password": []byte("one\n")}}
 	w.must(w.objects.Create(t.Context(), secret))
@@ -383,8 +383,8 @@ func (w *testCluster) refused(t *testing.T) {
 	})
 	a := startAgent(t, config, "lb1", t.TempDir())
 	problem := func() bool {
-		return slices.ContainsFunc(a.source.State().Problems, func(p kube.Problem) bool {
-			return p.Object == kube.Object{Kind: kube.KindSecret, Name: "tor-password"} && strings.Contains(p.Text, "forbidden")
+		return slices.ContainsFunc(a.source.State().Problems, func(p v1alpha1.NodeProblem) bool {
+			return p.Object == "Secret tor-password" && strings.Contains(p.Message, "forbidden")
 		})
 	}
 	a.until("the refusal is a problem", problem)

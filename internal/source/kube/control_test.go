@@ -131,8 +131,8 @@ func TestNodesClusterAway(t *testing.T) {
 	nodes.CloseClientConnections()
 	nodes.Close()
 	problem := func() bool {
-		return slices.ContainsFunc(s.State().Problems, func(p source.Problem) bool {
-			return p.Object.Kind == "Node" && strings.HasPrefix(p.Text, "can't be watched: ")
+		return slices.ContainsFunc(s.State().Problems, func(p v1alpha1.NodeProblem) bool {
+			return strings.HasPrefix(p.Object, "Node ") && strings.HasPrefix(p.Message, "can't be watched: ")
 		})
 	}
 	for deadline := time.Now().Add(time.Minute); !problem(); time.Sleep(time.Millisecond) {

@@ -32,8 +32,6 @@ type (
 	Kind = source.Kind
 	// Object identifies an object of the cluster.
 	Object = source.Object
-	// Problem is an error of an object.
-	Problem = source.Problem
 )
 
 // The kinds.

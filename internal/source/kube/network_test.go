@@ -59,7 +59,7 @@ func TestNodeInPool(t *testing.T) {
 			t.Errorf("%s: problems %v, want %d", what, problems, 2-want)
 		}
 		for _, p := range problems {
-			if !strings.Contains(p.Text, problem) {
+			if !strings.Contains(p.Message, problem) {
 				t.Errorf("%s: %s, want %q", what, p, problem)
 			}
 		}

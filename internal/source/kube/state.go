@@ -25,13 +25,13 @@ func (s *Source) State() source.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	state := s.state
-	var refused []Problem
+	var refused []v1alpha1.NodeProblem
 	for list, l := range s.lists {
 		if l.denied != "" {
-			refused = append(refused, Problem{Object: list, Text: "can't be watched: " + l.denied})
+			refused = append(refused, v1alpha1.NodeProblem{Object: list.String(), Message: "can't be watched: " + l.denied})
 		}
 	}
-	slices.SortFunc(refused, func(a, b Problem) int { return a.Object.Compare(b.Object) })
+	source.SortProblems(refused)
 	state.Problems = slices.Concat(refused, state.Problems)
 	return state
 }

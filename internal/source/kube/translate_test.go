@@ -118,7 +118,7 @@ func load(t testing.TB, w *kube.Cache, d runtime.Decoder, manifests string) {
 var bfdPaths = map[bgp.BFDPath]string{bgp.SingleHop: " single hop", bgp.Multihop: " multihop"}
 
 // describe prints what has changed.
-func describe(c kube.Change, problems []kube.Problem) string {
+func describe(c kube.Change, problems []v1alpha1.NodeProblem) string {
 	var b strings.Builder
 	slices.SortFunc(c.Changed, func(x, y lb.Service) int { return x.VIP.Compare(y.VIP) })
 	for i := range c.Changed {

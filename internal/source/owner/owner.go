@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source"
 )
@@ -236,11 +237,11 @@ func (r *VIPs) Services() []lb.Service {
 
 // Problems returns those of objects whose firewall marks or VIPs others own, or that exceed the
 // limit, in the order of marks and VIPs, up to source.MaxProblems of each object.
-func (r *VIPs) Problems() (all []source.Problem) {
+func (r *VIPs) Problems() (all []v1alpha1.NodeProblem) {
 	found := map[source.Object]int{}
 	add := func(o source.Object, format string, args ...any) {
 		if found[o]++; found[o] <= source.MaxProblems {
-			all = append(all, source.Problem{Object: o, Text: fmt.Sprintf(format, args...)})
+			all = append(all, v1alpha1.NodeProblem{Object: o.String(), Message: fmt.Sprintf(format, args...)})
 		}
 	}
 	for _, mark := range slices.Sorted(maps.Keys(r.marked)) {

@@ -91,7 +91,7 @@ function showNode({ status, notReady, error, time }) {
 /** How an API server is followed. */
 const reached = (server, now) => `${server.reachable ? "reached" : "not reached"} for ${age(server.since, now, 1)}` +
   (server.restored ? `, serves what was known ${age(server.restored, now, 1)} ago` : "") +
-  (server.problems.length > 0 ? `, ${count(server.problems.length)} problems` : "");
+  (server.problems ? `, ${count(server.problems.length)} problems` : "");
 
 /** Those of some counts that are not zero. */
 const notes = (counts, ...names) => names.filter((name) => counts[name] > 0).map((name) => `, ${count(counts[name])} ${name}`).join("");
