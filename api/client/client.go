@@ -46,9 +46,9 @@ func IfMatch(etag string) Condition { return Condition{"If-Match", etag} }
 // A GET has an entity tag here, a PUT "*".
 func IfNoneMatch(etag string) Condition { return Condition{"If-None-Match", etag} }
 
-// Error is an answer that is not a success, with the server's Problem (RFC 9457).
+// Error is an answer that is not a success, with the server's ProblemDetails (RFC 9457).
 type Error struct {
-	Problem
+	ProblemDetails
 	// RetryAfter is the time after which the client may repeat the request. Answers 429 and 503
 	// have one.
 	RetryAfter time.Duration
@@ -67,11 +67,11 @@ func (e *Error) Error() string {
 	return text.String()
 }
 
-// errorOf returns the error of an answer. A proxy in between may answer without a problem.
+// errorOf returns the error of an answer. A proxy in between may answer without problem details.
 func errorOf(response *http.Response, body []byte) error {
 	e := &Error{}
-	if json.Unmarshal(body, &e.Problem) != nil || e.Status != response.StatusCode {
-		e.Problem = Problem{Status: response.StatusCode, Title: http.StatusText(response.StatusCode)}
+	if json.Unmarshal(body, &e.ProblemDetails) != nil || e.Status != response.StatusCode {
+		e.ProblemDetails = ProblemDetails{Status: response.StatusCode, Title: http.StatusText(response.StatusCode)}
 	}
 	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
 		e.RetryAfter = time.Duration(seconds) * time.Second

@@ -576,8 +576,8 @@ type PoolStatus struct {
 	ProvisioningStatus ProvisioningStatus `json:"provisioningStatus"`
 }
 
-// Problem is an error (RFC 9457).
-type Problem struct {
+// ProblemDetails describe an error (RFC 9457).
+type ProblemDetails struct {
 	// Detail is the reason.
 	Detail string       `json:"detail,omitempty"`
 	Errors []FieldError `json:"errors,omitempty"`

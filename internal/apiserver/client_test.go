@@ -110,7 +110,7 @@ func (a *api) do(server int, client, method, path, body string, headers ...strin
 		a.Errorf("%s %s: status %d isn't documented", method, path, got.status)
 	}
 	if got.status >= 400 {
-		var p problem
+		var p httpError
 		if err := json.Unmarshal([]byte(got.body), &p); err != nil || p.Status != got.status || p.Title == "" || got.header.Get("Content-Type") != "application/problem+json" {
 			a.Errorf("%s %s: status %d with the body %s", method, path, got.status, got.body)
 		}

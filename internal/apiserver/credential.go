@@ -49,9 +49,9 @@ type keyring struct {
 	current atomic.Pointer[credentials]
 	// refused is true while the files have an error and earlier contents are in use.
 	refused atomic.Bool
-	// texts are the contents in use; problem is the error of the files at the last reading.
-	texts   [][]byte
-	problem string
+	// texts are the contents in use; lastError is the error of the files at the last reading.
+	texts     [][]byte
+	lastError string
 }
 
 // openKeyring reads the files.
@@ -109,7 +109,7 @@ func (k *keyring) parse(texts [][]byte) (*credentials, error) {
 // reload reads the files again, and uses them if they have changed and have no error.
 func (k *keyring) reload() {
 	texts, err := k.read()
-	if err == nil && k.problem == "" && slices.EqualFunc(texts, k.texts, bytes.Equal) {
+	if err == nil && k.lastError == "" && slices.EqualFunc(texts, k.texts, bytes.Equal) {
 		return
 	}
 	var c *credentials
@@ -117,14 +117,14 @@ func (k *keyring) reload() {
 		c, err = k.parse(texts)
 	}
 	if err != nil {
-		if err.Error() != k.problem {
+		if err.Error() != k.lastError {
 			k.log.Error("credentials not read, the earlier ones stay in use", "error", err)
 		}
-		k.problem = err.Error()
+		k.lastError = err.Error()
 		k.refused.Store(true)
 		return
 	}
-	k.texts, k.problem = texts, ""
+	k.texts, k.lastError = texts, ""
 	k.current.Store(c)
 	k.refused.Store(false)
 	k.log.Info("credentials read")

@@ -87,7 +87,7 @@ func TestValidationIsInterrupted(t *testing.T) {
 		members = append(members, map[string]any{"address": fmt.Sprintf("10.0.0.%d", i), "port": int64(1)})
 	}
 	object.Object["spec"] = map[string]any{"forward": "nat", "pools": []any{map[string]any{"name": "p", "members": members}}}
-	if err := s.Create(ctx, "web", object); problemOf(err).Status != http.StatusServiceUnavailable {
+	if err := s.Create(ctx, "web", object); httpErrorOf(err).Status != http.StatusServiceUnavailable {
 		t.Errorf("%v, want 503", err)
 	}
 }

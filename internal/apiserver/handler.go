@@ -87,16 +87,16 @@ func matches(r *http.Request, header, tag string) bool {
 	return false
 }
 
-// checkConditions returns a problem unless the conditions of a write hold for a part.
+// checkConditions returns an httpError unless the conditions of a write hold for a part.
 func checkConditions(r *http.Request, value map[string]any) error {
 	tag, err := tagOfValue(value)
 	switch {
 	case err != nil:
 		return err
 	case len(r.Header.Values("If-Match")) > 0 && !matches(r, "If-Match", tag):
-		return newProblem(http.StatusPreconditionFailed, "it is another one than If-Match says: get it again")
+		return newHTTPError(http.StatusPreconditionFailed, "it is another one than If-Match says: get it again")
 	case matches(r, "If-None-Match", tag):
-		return newProblem(http.StatusPreconditionFailed, "it is there already")
+		return newHTTPError(http.StatusPreconditionFailed, "it is there already")
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func get(find locate, noun string) handler {
 		}
 		p, err := find(object, c.names)
 		if err == nil && p.value == nil {
-			err = newProblem(http.StatusNotFound, "no such "+noun)
+			err = newHTTPError(http.StatusNotFound, "no such "+noun)
 		}
 		return http.StatusOK, p.value, err
 	}
@@ -128,7 +128,7 @@ func put(find locate, whole bool) handler {
 			case err != nil:
 				return err
 			case object.GetDeletionTimestamp() != nil:
-				return newProblem(http.StatusConflict, "the load balancer is being deleted")
+				return newHTTPError(http.StatusConflict, "the load balancer is being deleted")
 			}
 			p, err := find(object, c.names)
 			if err != nil {
@@ -145,7 +145,7 @@ func put(find locate, whole bool) handler {
 				return err
 			}
 			if err := s.save(ctx, c.project, object, isNew); err != nil {
-				return problemOf(err).within(p.path, p.as)
+				return httpErrorOf(err).within(p.path, p.as)
 			}
 			p, err = find(object, c.names)
 			body = p.value
@@ -180,7 +180,7 @@ func remove(find locate, noun string) handler {
 			case err != nil:
 				return err
 			case p.value == nil:
-				return newProblem(http.StatusNotFound, "no such "+noun)
+				return newHTTPError(http.StatusNotFound, "no such "+noun)
 			}
 			if err := checkConditions(c.request, p.value); err != nil {
 				return err
@@ -236,7 +236,7 @@ func numberIn(query url.Values, name string, most, otherwise int64) (int64, erro
 	}
 	n, err := strconv.ParseInt(query.Get(name), 10, 64)
 	if err != nil || n < 1 || n > most {
-		return 0, newProblem(http.StatusBadRequest, "the query is invalid", fieldError{name, fmt.Sprintf("want 1 to %d", most)})
+		return 0, newHTTPError(http.StatusBadRequest, "the query is invalid", fieldError{name, fmt.Sprintf("want 1 to %d", most)})
 	}
 	return n, nil
 }
@@ -250,7 +250,7 @@ func (s *server) list(ctx context.Context, c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	if page.Labels, err = labels.Parse(query.Get("labelSelector")); err != nil {
-		return 0, nil, newProblem(http.StatusBadRequest, "the query is invalid", fieldError{"labelSelector", err.Error()})
+		return 0, nil, newHTTPError(http.StatusBadRequest, "the query is invalid", fieldError{"labelSelector", err.Error()})
 	}
 	found, err := s.store.List(ctx, c.project, page)
 	if err != nil {

@@ -138,27 +138,27 @@ func responses(r *route) value {
 		all[fmt.Sprint(code)] = response
 	}
 	for _, code := range r.errors() {
-		all[fmt.Sprint(code)] = value{"$ref": "#/components/responses/" + problemName(code)}
+		all[fmt.Sprint(code)] = value{"$ref": "#/components/responses/" + errorName(code)}
 	}
 	return all
 }
 
-// problemName is the name of the response with a problem.
-func problemName(code int) string { return strings.ReplaceAll(http.StatusText(code), " ", "") }
+// errorName is the name of an error response.
+func errorName(code int) string { return strings.ReplaceAll(http.StatusText(code), " ", "") }
 
 // problems returns the responses with problems, of all routes.
 func problems() value {
 	all := value{}
 	for _, r := range routes() {
 		for _, code := range r.errors() {
-			response := value{"description": http.StatusText(code), "content": content("application/problem+json", "Problem")}
+			response := value{"description": http.StatusText(code), "content": content("application/problem+json", "ProblemDetails")}
 			switch code {
 			case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 				response["headers"] = value{"Retry-After": value{"description": "seconds", "schema": value{"type": "integer"}}}
 			case http.StatusUnauthorized:
 				response["headers"] = value{"WWW-Authenticate": value{"schema": value{"type": "string"}}}
 			}
-			all[problemName(code)] = response
+			all[errorName(code)] = response
 		}
 	}
 	return all
@@ -350,7 +350,7 @@ func ownSchemas() value {
 			"listeners": list(reference("ListenerStatistics")),
 		}), "name", "nodes", "reportedNodes", "packets", "bytes", "newFlows", "listeners"),
 		"ListenerStatistics": object("ListenerStatistics is what was forwarded for a listener.", traffic(nil), "name", "packets", "bytes", "newFlows"),
-		"Problem": object("Problem is an error (RFC 9457).", value{
+		"ProblemDetails": object("ProblemDetails describe an error (RFC 9457).", value{
 			"title": text("Title is that of the status code."), "status": value{"type": "integer", "description": "Status is the status code."}, "detail": text("Detail is the reason."),
 			"errors": list(reference("FieldError")),
 		}, "title", "status"),

@@ -28,12 +28,12 @@ type part struct {
 	remove func() error
 }
 
-// locate finds a part. The error is a problem if what it belongs to isn't there.
+// locate finds a part. The error is an httpError if the part to which it belongs is missing.
 type locate func(object *unstructured.Unstructured, n names) (part, error)
 
 // missing says which part isn't there.
-func missing(kind, name string) *problem {
-	return newProblem(http.StatusNotFound, fmt.Sprintf("no such %s: %s", kind, name))
+func missing(kind, name string) *httpError {
+	return newHTTPError(http.StatusNotFound, fmt.Sprintf("no such %s: %s", kind, name))
 }
 
 // specOf returns the specification of a load balancer, which has one after this.
@@ -159,7 +159,7 @@ func items(parent map[string]any, path, field string) part {
 		list, ok := value["items"].([]any)
 		for key := range value {
 			if key != "items" {
-				return newProblem(http.StatusBadRequest, "the body has unknown fields", fieldError{key, "unknown field"})
+				return newHTTPError(http.StatusBadRequest, "the body has unknown fields", fieldError{key, "unknown field"})
 			}
 		}
 		if !ok {
@@ -190,7 +190,7 @@ func locatePool(object *unstructured.Unstructured, n names) (part, error) {
 	p.remove = func() error {
 		for _, e := range elements(spec, "listeners") {
 			if l, ok := e.(map[string]any); ok && l["pool"] == n.pool {
-				return newProblem(http.StatusConflict, fmt.Sprintf("listener %v uses the pool", l["name"]))
+				return newHTTPError(http.StatusConflict, fmt.Sprintf("listener %v uses the pool", l["name"]))
 			}
 		}
 		return remove()

@@ -48,14 +48,14 @@ func (r *reports) decode(resource, kind, node string, status map[string]any, to 
 	object.SetName(node)
 	r.kinds[resource].Complete(object)
 	if found := r.kinds[resource].Validate(context.Background(), object); len(found) > 0 {
-		p := newProblem(http.StatusUnprocessableEntity, "the report is invalid")
+		p := newHTTPError(http.StatusUnprocessableEntity, "the report is invalid")
 		for _, e := range found {
 			p.Errors = append(p.Errors, fieldError{strings.TrimPrefix(e.Field, "status."), e.ErrorBody()})
 		}
 		return p
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, to); err != nil {
-		return newProblem(http.StatusUnprocessableEntity, err.Error())
+		return newHTTPError(http.StatusUnprocessableEntity, err.Error())
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ type route struct {
 // writes reports whether requests change something.
 func (r *route) writes() bool { return r.method != http.MethodGet }
 
-// errors returns the status codes of problems.
+// errors returns the status codes of error responses.
 func (r *route) errors() []int {
 	all := []int{
 		http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
@@ -194,7 +194,7 @@ func validMember(name string) bool {
 func namesOf(r *http.Request) (names, error) {
 	for _, p := range parameters() {
 		if value := r.PathValue(p.name); strings.Contains(r.Pattern, "{"+p.name+"}") && !p.valid(value) {
-			return names{}, newProblem(http.StatusBadRequest, "the path has a name that can't be one", fieldError{p.name, "want the " + p.meaning + ", matching " + p.pattern})
+			return names{}, newHTTPError(http.StatusBadRequest, "the path has a name that can't be one", fieldError{p.name, "want the " + p.meaning + ", matching " + p.pattern})
 		}
 	}
 	return names{r.PathValue("project"), r.PathValue("loadbalancer"), r.PathValue("listener"), r.PathValue("pool"), r.PathValue("member"), r.PathValue("node")}, nil

@@ -74,7 +74,7 @@ func newServer(store Store, keys *keyring, perSecond int, log *slog.Logger) *ser
 	for path, allowed := range methods {
 		s.mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
-			newProblem(http.StatusMethodNotAllowed, "this path has other methods").write(w)
+			newHTTPError(http.StatusMethodNotAllowed, "this path has other methods").write(w)
 		})
 	}
 	s.mux.HandleFunc("/", notFound)
@@ -82,7 +82,7 @@ func newServer(store Store, keys *keyring, perSecond int, log *slog.Logger) *ser
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
-	newProblem(http.StatusNotFound, "no such path").write(w)
+	newHTTPError(http.StatusNotFound, "no such path").write(w)
 }
 
 // ServeHTTP implements http.Handler.
@@ -119,7 +119,7 @@ func (s *server) serve(route *route, w http.ResponseWriter, r *http.Request) {
 	}
 	left := errors.Is(err, context.Canceled) // by the client, which gets no answer
 	if err != nil {
-		p := problemOf(err)
+		p := httpErrorOf(err)
 		status = p.Status
 		if status == http.StatusServiceUnavailable && !left {
 			s.log.Warn("request failed", "method", r.Method, "path", r.URL.Path, "error", p.cause)
@@ -139,7 +139,7 @@ func (s *server) serve(route *route, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admit returns the client of a request that it may make. The error is a problem.
+// admit returns the client of a request that it may make. The error is an httpError.
 func (s *server) admit(route *route, r *http.Request) (identity, error) {
 	client, known := s.keys.identify(r)
 	if !known {
@@ -150,18 +150,18 @@ func (s *server) admit(route *route, r *http.Request) (identity, error) {
 	}
 	switch {
 	case route.nodes != (len(client.nodes) > 0):
-		return client, newProblem(http.StatusForbidden, "these credentials are for other requests")
+		return client, newHTTPError(http.StatusForbidden, "these credentials are for other requests")
 	case strings.Contains(route.path, "{node}") && !slices.Contains(client.nodes, r.PathValue("node")):
-		return client, newProblem(http.StatusForbidden, "these credentials are of another node")
+		return client, newHTTPError(http.StatusForbidden, "these credentials are of another node")
 	case !route.shared && !route.nodes && !client.may(r.PathValue("project")):
-		return client, newProblem(http.StatusNotFound, "no such project, or it is of others")
+		return client, newHTTPError(http.StatusNotFound, "no such project, or it is of others")
 	case route.writes() && client.readOnly:
-		return client, newProblem(http.StatusForbidden, "these credentials are for reading only")
+		return client, newHTTPError(http.StatusForbidden, "these credentials are for reading only")
 	}
 	return client, nil
 }
 
-// refuse returns the problem of a request without valid credentials. Valid ones are never limited
+// refuse returns the error of a request without valid credentials. Valid ones are never limited
 // by what others at the same address do.
 func (s *server) refuse(r *http.Request) error {
 	s.metrics.failures.Inc()
@@ -169,16 +169,16 @@ func (s *server) refuse(r *http.Request) error {
 		return tooMany(delay)
 	}
 	s.report.Do(func() { s.log.Warn("authentication failed", "address", r.RemoteAddr) })
-	return newProblem(http.StatusUnauthorized, "want a valid bearer token or client certificate")
+	return newHTTPError(http.StatusUnauthorized, "want a valid bearer token or client certificate")
 }
 
 func tooMany(delay time.Duration) error {
-	p := newProblem(http.StatusTooManyRequests, "too many requests")
+	p := newHTTPError(http.StatusTooManyRequests, "too many requests")
 	p.retryAfter = delay
 	return p
 }
 
-// answer answers a request that is admitted, or returns a problem.
+// answer answers a request that is admitted, or returns an httpError.
 func (s *server) answer(route *route, client string, w http.ResponseWriter, r *http.Request) (int, error) {
 	n, err := namesOf(r)
 	if err != nil {
@@ -211,14 +211,14 @@ func (s *server) answer(route *route, client string, w http.ResponseWriter, r *h
 func checkQuery(route *route, r *http.Request) error {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return newProblem(http.StatusBadRequest, "the query can't be decoded: "+err.Error())
+		return newHTTPError(http.StatusBadRequest, "the query can't be decoded: "+err.Error())
 	}
 	for name, values := range query {
 		if !slices.Contains(route.query, name) {
-			return newProblem(http.StatusBadRequest, "the query has unknown parameters", fieldError{name, "unknown parameter"})
+			return newHTTPError(http.StatusBadRequest, "the query has unknown parameters", fieldError{name, "unknown parameter"})
 		}
 		if len(values) > 1 {
-			return newProblem(http.StatusBadRequest, "the query has a parameter twice", fieldError{name, "want one value"})
+			return newHTTPError(http.StatusBadRequest, "the query has a parameter twice", fieldError{name, "want one value"})
 		}
 	}
 	return nil
@@ -227,22 +227,22 @@ func checkQuery(route *route, r *http.Request) error {
 // readBody reads a JSON object.
 func readBody(w http.ResponseWriter, r *http.Request) (map[string]any, error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return nil, newProblem(http.StatusUnsupportedMediaType, "want Content-Type: application/json")
+		return nil, newHTTPError(http.StatusUnsupportedMediaType, "want Content-Type: application/json")
 	}
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return nil, newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", maxBody))
+		return nil, newHTTPError(http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", maxBody))
 	}
 	if err != nil {
-		return nil, newProblem(http.StatusBadRequest, "the body could not be read")
+		return nil, newHTTPError(http.StatusBadRequest, "the body could not be read")
 	}
 	var body map[string]any
 	repeated, err := kjson.UnmarshalStrict(text, &body)
 	switch {
 	case err != nil:
-		return nil, newProblem(http.StatusBadRequest, "the body isn't a JSON object: "+err.Error())
+		return nil, newHTTPError(http.StatusBadRequest, "the body isn't a JSON object: "+err.Error())
 	case len(repeated) > 0:
-		p := newProblem(http.StatusBadRequest, "the body has a field twice")
+		p := newHTTPError(http.StatusBadRequest, "the body has a field twice")
 		for _, err := range repeated {
 			field := ""
 			if named, ok := errors.AsType[kjson.FieldError](err); ok {
@@ -252,7 +252,7 @@ func readBody(w http.ResponseWriter, r *http.Request) (map[string]any, error) {
 		}
 		return nil, p
 	case body == nil:
-		return nil, newProblem(http.StatusBadRequest, "the body isn't a JSON object")
+		return nil, newHTTPError(http.StatusBadRequest, "the body isn't a JSON object")
 	}
 	return body, nil
 }

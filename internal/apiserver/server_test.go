@@ -196,7 +196,7 @@ func TestRefusedByCluster(t *testing.T) {
 		{refusal(`loadbalancers.fairlead.io "lb" is forbidden: exceeded quota: q`), 403, "exceeded quota: q"},
 		{refusal(`admission webhook "ports.example.com" denied the request: port 22`), 403, `admission webhook "ports.example.com" denied the request: port 22`},
 	} {
-		if p := problemOf(test.err); p.Status != test.status || p.Detail != test.detail {
+		if p := httpErrorOf(test.err); p.Status != test.status || p.Detail != test.detail {
 			t.Errorf("%v: %d %q, want %d %q", test.err, p.Status, p.Detail, test.status, test.detail)
 		}
 	}

@@ -70,10 +70,10 @@ func PartStatuses(b *v1alpha1.LoadBalancer, address netip.Addr, policy *Policy, 
 	default:
 		address = netip.MustParseAddr("192.0.2.1")
 	}
-	problems := CheckLoadBalancer(b, address, policy, n)
+	errs := CheckLoadBalancer(b, address, policy, n)
 	for _, l := range b.Spec.Listeners {
 		part := v1alpha1.PartStatus{Name: l.Name, Accepted: true}
-		for _, p := range problems {
+		for _, p := range errs {
 			if part.Accepted && p.Listener == l.Name && p.Member == "" {
 				part.Accepted, part.Message = false, p.Text
 			}
@@ -81,16 +81,16 @@ func PartStatuses(b *v1alpha1.LoadBalancer, address netip.Addr, policy *Policy, 
 		listeners = append(listeners, part)
 	}
 	for _, pool := range b.Spec.Pools {
-		pools = append(pools, poolStatus(pool, problems))
+		pools = append(pools, poolStatus(pool, errs))
 	}
 	return listeners, pools
 }
 
 // poolStatus lists the members that can't be served, each once.
-func poolStatus(pool v1alpha1.Pool, problems []Problem) v1alpha1.PoolStatus {
+func poolStatus(pool v1alpha1.Pool, errs []PartError) v1alpha1.PoolStatus {
 	s := v1alpha1.PoolStatus{PartStatus: v1alpha1.PartStatus{Name: pool.Name, Accepted: true}}
 	known := map[string]bool{}
-	for _, p := range problems {
+	for _, p := range errs {
 		if p.Pool == pool.Name && p.Member != "" && !known[p.Member] {
 			known[p.Member] = true
 			s.Members = append(s.Members, v1alpha1.PartStatus{Name: p.Member, Message: p.Text})

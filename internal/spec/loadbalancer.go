@@ -278,45 +278,45 @@ func CheckOnNode(s *lb.Service, limits dataplane.Limits, tunnelEnds bool) []lb.F
 	return found
 }
 
-// Problem says why a listener of a LoadBalancer, or a member of its pool, can't be
+// PartError says why a listener of a LoadBalancer, or a member of its pool, can't be
 // served by any node.
-type Problem struct {
+type PartError struct {
 	Listener, Pool string
-	// Member is the member's address and port; empty for a problem of the listener.
+	// Member is the member's address and port; empty for an error of the listener.
 	Member string
 	Text   string
 }
 
-// CheckLoadBalancer returns the problems of all listeners of a LoadBalancer with that
+// CheckLoadBalancer returns the errors of all listeners of a LoadBalancer with that
 // address, in a group with a policy, nil for no group.
-func CheckLoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr, policy *Policy, n *Networks) (problems []Problem) {
+func CheckLoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr, policy *Policy, n *Networks) (errs []PartError) {
 	for i, l := range b.Spec.Listeners {
 		one := *b
 		one.Spec.Listeners = b.Spec.Listeners[i : i+1]
 		services, texts := LoadBalancer(&one, address)
-		var found []Problem
+		var found []PartError
 		for _, s := range services {
 			found = checkService(s, policy, n)
 		}
 		for _, text := range texts {
-			found = append(found, Problem{Text: text})
+			found = append(found, PartError{Text: text})
 		}
 		for _, p := range found {
 			p.Listener, p.Pool = l.Name, l.Pool
-			problems = append(problems, p)
+			errs = append(errs, p)
 		}
 	}
-	return problems
+	return errs
 }
 
 // checkService returns the errors of a service, those of backends as errors of members.
-func checkService(s lb.Service, policy *Policy, n *Networks) (found []Problem) {
+func checkService(s lb.Service, policy *Policy, n *Networks) (found []PartError) {
 	errs := s.Check()
 	if policy != nil {
 		errs = append(errs, policy.Check(&s, n)...)
 	}
 	for _, f := range errs {
-		p := Problem{Text: f.Error()}
+		p := PartError{Text: f.Error()}
 		var at int
 		if n, _ := fmt.Sscanf(f.Path, "backends[%d]", &at); n == 1 {
 			member := s.Backends[at]

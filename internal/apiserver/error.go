@@ -16,9 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// problem is the body of an error response (RFC 9457). Its type is "about:blank": the title is
+// httpError is the body of an error response (RFC 9457). Its type is "about:blank": the title is
 // the status code's.
-type problem struct {
+type httpError struct {
 	Title  string       `json:"title"`
 	Status int          `json:"status"`
 	Detail string       `json:"detail,omitempty"`
@@ -37,21 +37,21 @@ type fieldError struct {
 	Detail string `json:"detail"`
 }
 
-func (p *problem) Error() string { return p.Title + ": " + p.Detail }
+func (p *httpError) Error() string { return p.Title + ": " + p.Detail }
 
-func (p *problem) Unwrap() error { return p.cause }
+func (p *httpError) Unwrap() error { return p.cause }
 
-func newProblem(status int, detail string, fields ...fieldError) *problem {
-	return &problem{Title: http.StatusText(status), Status: status, Detail: detail, Errors: fields}
+func newHTTPError(status int, detail string, fields ...fieldError) *httpError {
+	return &httpError{Title: http.StatusText(status), Status: status, Detail: detail, Errors: fields}
 }
 
-// invalid is a problem of one field of the body.
-func invalid(field, detail string) *problem {
-	return newProblem(http.StatusUnprocessableEntity, "the load balancer is invalid", fieldError{field, detail})
+// invalid is an error of one field of the body.
+func invalid(field, detail string) *httpError {
+	return newHTTPError(http.StatusUnprocessableEntity, "the load balancer is invalid", fieldError{field, detail})
 }
 
-// write answers with the problem.
-func (p *problem) write(w http.ResponseWriter) {
+// write answers with the error.
+func (p *httpError) write(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
@@ -68,9 +68,9 @@ func (p *problem) write(w http.ResponseWriter) {
 // storeRetry is when a client may try again that the store didn't answer.
 const storeRetry = time.Second
 
-// problemOf translates an error of a handler or of the store.
-func problemOf(err error) *problem {
-	if known, ok := errors.AsType[*problem](err); ok {
+// httpErrorOf translates an error of a handler or of the store.
+func httpErrorOf(err error) *httpError {
+	if known, ok := errors.AsType[*httpError](err); ok {
 		return known
 	}
 	p := translate(err)
@@ -79,7 +79,7 @@ func problemOf(err error) *problem {
 }
 
 // translate translates an error of the store.
-func translate(err error) *problem {
+func translate(err error) *httpError {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok {
 		return unavailable()
@@ -87,27 +87,27 @@ func translate(err error) *problem {
 	message := status.ErrStatus.Message
 	switch code := int(status.ErrStatus.Code); {
 	case apierrors.IsNotFound(err):
-		return newProblem(http.StatusNotFound, "no such load balancer or project")
+		return newHTTPError(http.StatusNotFound, "no such load balancer or project")
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return newProblem(http.StatusConflict, "the load balancer is being changed by other requests")
+		return newHTTPError(http.StatusConflict, "the load balancer is being changed by other requests")
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-		return newProblem(http.StatusGone, "the continue token has expired: list again without it")
+		return newHTTPError(http.StatusGone, "the continue token has expired: list again without it")
 	case apierrors.IsRequestEntityTooLargeError(err):
-		return newProblem(http.StatusRequestEntityTooLarge, "the load balancer is too large")
+		return newHTTPError(http.StatusRequestEntityTooLarge, "the load balancer is too large")
 	case apierrors.IsForbidden(err):
-		return newProblem(http.StatusForbidden, forbidden(message))
+		return newHTTPError(http.StatusForbidden, forbidden(message))
 	case apierrors.IsInvalid(err):
-		return newProblem(http.StatusUnprocessableEntity, "the load balancer is invalid", causes(status.ErrStatus.Details)...)
+		return newHTTPError(http.StatusUnprocessableEntity, "the load balancer is invalid", causes(status.ErrStatus.Details)...)
 	case apierrors.IsBadRequest(err):
 		return badRequest(message)
 	case apierrors.IsTooManyRequests(err), apierrors.IsUnauthorized(err), code < 400 || code >= 500:
 		return unavailable()
 	}
-	return newProblem(http.StatusUnprocessableEntity, message)
+	return newHTTPError(http.StatusUnprocessableEntity, message)
 }
 
-func unavailable() *problem {
-	p := newProblem(http.StatusServiceUnavailable, "the store doesn't answer")
+func unavailable() *httpError {
+	p := newHTTPError(http.StatusServiceUnavailable, "the store doesn't answer")
 	p.retryAfter = storeRetry
 	return p
 }
@@ -149,8 +149,8 @@ func fieldOf(path string) string {
 var unknownField = regexp.MustCompile(`unknown field "([^"]+)"`)
 
 // badRequest lists unknown fields, which a Kubernetes API server has in its message only.
-func badRequest(message string) *problem {
-	p := newProblem(http.StatusBadRequest, message)
+func badRequest(message string) *httpError {
+	p := newHTTPError(http.StatusBadRequest, message)
 	for _, m := range unknownField.FindAllStringSubmatch(message, -1) {
 		p.Detail = "the body has unknown fields"
 		p.Errors = append(p.Errors, fieldError{fieldOf(m[1]), "unknown field"})
@@ -158,9 +158,9 @@ func badRequest(message string) *problem {
 	return p
 }
 
-// within makes the fields of a problem relative to a part with this path in the load balancer,
+// within makes the fields of an error relative to a part with this path in the load balancer,
 // which is called as in the body, "" if it is the body.
-func (p *problem) within(path, as string) *problem {
+func (p *httpError) within(path, as string) *httpError {
 	for i := range p.Errors {
 		rest, inside := strings.CutPrefix(p.Errors[i].Field, path)
 		if path == "" || !inside || rest != "" && rest[0] != '.' && rest[0] != '[' {
