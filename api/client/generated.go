@@ -9,6 +9,16 @@ import (
 	"time"
 )
 
+// Defines values for DNSQueryRcode.
+const (
+	DNSQueryRcodeFormerr  DNSQueryRcode = "formerr"
+	DNSQueryRcodeNoerror  DNSQueryRcode = "noerror"
+	DNSQueryRcodeNotimp   DNSQueryRcode = "notimp"
+	DNSQueryRcodeNxdomain DNSQueryRcode = "nxdomain"
+	DNSQueryRcodeRefused  DNSQueryRcode = "refused"
+	DNSQueryRcodeServfail DNSQueryRcode = "servfail"
+)
+
 // Defines values for DNSQueryType.
 const (
 	DNSQueryTypeA     DNSQueryType = "A"
@@ -20,6 +30,13 @@ const (
 	DNSQueryTypeSOA   DNSQueryType = "SOA"
 	DNSQueryTypeSRV   DNSQueryType = "SRV"
 	DNSQueryTypeTXT   DNSQueryType = "TXT"
+)
+
+// Defines values for HealthCheckInitially.
+const (
+	HealthCheckInitiallyAuto      HealthCheckInitially = "auto"
+	HealthCheckInitiallyHealthy   HealthCheckInitially = "healthy"
+	HealthCheckInitiallyUnhealthy HealthCheckInitially = "unhealthy"
 )
 
 // Defines values for HealthCheckMethod.
@@ -121,15 +138,25 @@ const (
 	SegmentTypeVXLAN  SegmentType = "vxlan"
 )
 
-// DNSQuery DNS is the query of dns checks. A response without error (NOERROR) is healthy, with or
-// without records.
+// DNSQuery DNS is the query of dns checks. A response with the expected code is healthy, with or
+// without records unless there is an answer.
 type DNSQuery struct {
+	// Answer is the data of a record that a healthy response has: the address of A and AAAA,
+	// the name of CNAME, NS and PTR, the text of TXT. By default any response is healthy.
+	Answer string `json:"answer,omitempty"`
+
 	// Name is fully qualified, with or without its final dot.
 	Name string `json:"name"`
+
+	// Rcode Code is the response code of a healthy response. The default is noerror.
+	Rcode DNSQueryRcode `json:"rcode,omitempty"`
 
 	// Type is the type of the records. The default is A.
 	Type DNSQueryType `json:"type,omitempty"`
 }
+
+// DNSQueryRcode Code is the response code of a healthy response. The default is noerror.
+type DNSQueryRcode string
 
 // DNSQueryType Type is the type of the records. The default is A.
 type DNSQueryType string
@@ -158,14 +185,17 @@ type FlowLimits struct {
 // Rule: only http and https checks have a path.
 // Rule: only http and https checks have a host.
 // Rule: only http and https checks have codes.
+// Rule: only http and https checks have headers.
+// Rule: only https and grpc checks have tls.
+// Rule: only grpc checks have a service.
 // Rule: only udp checks send a datagram.
 // Rule: only udp checks expect a text.
 // Rule: dns checks have a query, others have none.
 // Rule: icmp checks have no port.
 // Rule: longer than the interval.
 type HealthCheck struct {
-	// DNS is the query of dns checks. A response without error (NOERROR) is healthy, with or
-	// without records.
+	// DNS is the query of dns checks. A response with the expected code is healthy, with or
+	// without records unless there is an answer.
 	DNS *DNSQuery `json:"dns,omitempty"`
 
 	// Expect is what responses to udp checks have to contain, written as send is. By default
@@ -181,9 +211,18 @@ type HealthCheck struct {
 	// default is 3.
 	Fall int32 `json:"fall,omitempty"`
 
+	// Headers are sent by http and https requests, by name. Values may be secrets: who may read
+	// the object can read them.
+	Headers map[string]string `json:"headers,omitempty"`
+
 	// Host is the host name of http and https requests, which https also sends in the TLS
 	// handshake. The default is the address of the backend.
 	Host string `json:"host,omitempty"`
+
+	// Initially is the state of backends before their first probe has succeeded or "fall" have
+	// failed. "auto" is unhealthy for backends that are added to a service of a running agent,
+	// and healthy for others. The default is auto.
+	Initially HealthCheckInitially `json:"initially,omitempty"`
 
 	// Interval is the time between two probes of a backend. The default is 2s.
 	// Rule: want 10ms to 1h.
@@ -191,6 +230,14 @@ type HealthCheck struct {
 
 	// Method is the method of http and https requests. The default is GET.
 	Method HealthCheckMethod `json:"method,omitempty"`
+
+	// PanicThreshold is a percentage of the backends: while fewer are healthy, all count as
+	// healthy. The default is 0, which is never.
+	PanicThreshold *int32 `json:"panicThreshold,omitempty"`
+
+	// Passive advances a backend's next probe when it refuses a client's connection. It needs
+	// the mode nat, in which nodes see responses. The default is false.
+	Passive *bool `json:"passive,omitempty"`
 
 	// Path is the path of http and https requests. The default is "/".
 	Path string `json:"path,omitempty"`
@@ -206,14 +253,45 @@ type HealthCheck struct {
 	// other bytes. The default is an empty datagram.
 	Send string `json:"send,omitempty"`
 
+	// Service is the service name of grpc checks (grpc.health.v1). The default is the server
+	// itself.
+	Service string `json:"service,omitempty"`
+
+	// SlowStart is the time in which a backend that became healthy gets its full weight. The
+	// default is 0s, which is at once.
+	// Rule: want 0s to 1h.
+	SlowStart string `json:"slowStart,omitempty"`
+
 	// Timeout is the limit of a probe, at most the interval. The default is 1s, or the
 	// interval if that is shorter.
 	// Rule: want more than 0s, up to 1h.
 	Timeout string `json:"timeout,omitempty"`
 
+	// TLS has the TLS settings of https and grpc checks. Without it https verifies nothing, and
+	// grpc uses no TLS.
+	// Rule: only with verify.
+	TLS *struct {
+		// Ca CA has certificates of authorities in PEM, for verify. In a node's configuration file it
+		// is the path of a file with them. The default is the authorities of the agent's system.
+		Ca *string `json:"ca,omitempty"`
+
+		// ServerName is sent in the handshake (RFC 6066). The default is the check's host, or else
+		// the probed address, which is not sent.
+		ServerName *string `json:"serverName,omitempty"`
+
+		// Verify rejects backends without a valid certificate for serverName. The default is
+		// false.
+		Verify *bool `json:"verify,omitempty"`
+	} `json:"tls,omitempty"`
+
 	// Type is the protocol. "udp" sends a datagram, "dns" a query over UDP.
 	Type HealthCheckType `json:"type"`
 }
+
+// HealthCheckInitially Initially is the state of backends before their first probe has succeeded or "fall" have
+// failed. "auto" is unhealthy for backends that are added to a service of a running agent,
+// and healthy for others. The default is auto.
+type HealthCheckInitially string
 
 // HealthCheckMethod Method is the method of http and https requests. The default is GET.
 type HealthCheckMethod string
@@ -508,6 +586,9 @@ type Pool struct {
 	// Rule: only http and https checks have a path.
 	// Rule: only http and https checks have a host.
 	// Rule: only http and https checks have codes.
+	// Rule: only http and https checks have headers.
+	// Rule: only https and grpc checks have tls.
+	// Rule: only grpc checks have a service.
 	// Rule: only udp checks send a datagram.
 	// Rule: only udp checks expect a text.
 	// Rule: dns checks have a query, others have none.

@@ -26,6 +26,15 @@ func addHealthChecks(k *samples, format, path, defaults string) {
 		"dns":              `{type: dns, dns: {name: _a.example., type: SRV}}`,
 		"root":             `{type: dns, port: 53, dns: {name: "."}}`,
 		"longest name":     `{type: dns, dns: {name: ` + strings.Repeat(strings.Repeat("a", 63)+".", 3) + strings.Repeat("a", 61) + `}}`,
+		"shortest answer":  `{type: dns, dns: {name: a, rcode: refused, answer: a}}`,
+		"longest answer":   `{type: dns, dns: {name: a, answer: ` + strings.Repeat("a", 255) + `}}`,
+		"most headers":     `{type: http, headers: {` + headers(16) + `}}`,
+		"longest header":   `{type: https, headers: {a: ` + strings.Repeat("a", 1024) + `}}`,
+		"shortest TLS":     `{type: grpc, service: a, tls: {verify: true, serverName: a, ca: a}}`,
+		"longest TLS": `{type: grpc, service: ` + strings.Repeat("a", 253) + `, tls: {verify: true, serverName: ` + strings.Repeat("a", 253) +
+			`, ca: ` + strings.Repeat("a", 16384) + `}}`,
+		"lowest states":  `{type: tcp, initially: unhealthy, panicThreshold: 0, slowStart: 0s, passive: true}`,
+		"highest states": `{type: tcp, panicThreshold: 100, slowStart: 1h}`,
 	} {
 		k.accepted["health: "+name] = accepted{fmt.Sprintf(format, check), defaults}
 	}
@@ -73,7 +82,39 @@ func addHealthChecks(k *samples, format, path, defaults string) {
 		"high rise":      {`{type: tcp, rise: 101}`, ".rise: less than or equal to 100"},
 		"low fall":       {`{type: tcp, fall: 0}`, ".fall: greater than or equal to 1"},
 		"high fall":      {`{type: tcp, fall: 101}`, ".fall: less than or equal to 100"},
+
+		"response code":     {`{type: dns, dns: {name: a, rcode: none}}`, ".dns.rcode: Unsupported value"},
+		"empty answer":      {`{type: dns, dns: {name: a, answer: ""}}`, ".dns.answer: at least 1 chars long"},
+		"long answer":       {`{type: dns, dns: {name: a, answer: ` + strings.Repeat("a", 256) + `}}`, ".dns.answer: may not be more than 255 bytes"},
+		"headers of tcp":    {`{type: tcp, headers: {a: b}}`, ".headers: only http and https checks have headers"},
+		"many headers":      {`{type: http, headers: {` + headers(17) + `}}`, ".headers: must have at most 16 items"},
+		"header":            {`{type: http, headers: {a: "\n"}}`, ".headers.a: should match"},
+		"long header":       {`{type: http, headers: {a: ` + strings.Repeat("a", 1025) + `}}`, ".headers.a: may not be more than 1024 bytes"},
+		"tls of tcp":        {`{type: tcp, tls: {}}`, ".tls: only https and grpc checks have tls"},
+		"service of http":   {`{type: http, service: a}`, ".service: only grpc checks have a service"},
+		"empty service":     {`{type: grpc, service: ""}`, ".service: at least 1 chars long"},
+		"long service":      {`{type: grpc, service: ` + strings.Repeat("a", 254) + `}`, ".service: may not be more than 253 bytes"},
+		"ca without verify": {`{type: https, tls: {ca: a}}`, ".tls.ca: only with verify"},
+		"empty ca":          {`{type: https, tls: {verify: true, ca: ""}}`, ".tls.ca: at least 1 chars long"},
+		"long ca":           {`{type: https, tls: {verify: true, ca: ` + strings.Repeat("a", 16385) + `}}`, ".tls.ca: may not be more than 16384 bytes"},
+		"empty server name": {`{type: https, tls: {serverName: ""}}`, ".tls.serverName: at least 1 chars long"},
+		"long server name":  {`{type: https, tls: {serverName: ` + strings.Repeat("a", 254) + `}}`, ".tls.serverName: may not be more than 253 bytes"},
+		"bad server name":   {`{type: https, tls: {serverName: a_b}}`, ".tls.serverName: should match"},
+		"initial state":     {`{type: tcp, initially: unknown}`, ".initially: Unsupported value"},
+		"low threshold":     {`{type: tcp, panicThreshold: -1}`, ".panicThreshold: greater than or equal to 0"},
+		"high threshold":    {`{type: tcp, panicThreshold: 101}`, ".panicThreshold: less than or equal to 100"},
+		"negative start":    {`{type: tcp, slowStart: -1s}`, ".slowStart: want 0s to 1h"},
+		"slow start":        {`{type: tcp, slowStart: 61m}`, ".slowStart: want 0s to 1h"},
 	} {
 		k.refused["health: "+name] = refusal{fmt.Sprintf(format, c.check), path + c.want}
 	}
+}
+
+// headers are n of them, in a mapping of YAML.
+func headers(n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("a%d: b", i)
+	}
+	return strings.Join(all, ", ")
 }

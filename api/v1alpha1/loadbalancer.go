@@ -115,7 +115,7 @@ type Segment struct {
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=16777215
-	ID int64 `json:"id"`
+	ID int64 `json:"id,omitempty" range:"0-4294967295"`
 }
 
 // Listener is a port of the address.
@@ -146,12 +146,6 @@ type Listener struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Pool string `json:"pool,omitempty"`
-	// QUIC is the format of the connection IDs in which members write their server IDs, so that
-	// a QUIC connection stays with its member when the client's address changes. The pool has no
-	// sessionAffinity then. By default flows are identified by addresses and ports.
-	//
-	// +optional
-	QUIC *QUIC `json:"quic,omitempty"`
 	// SourceRanges are the prefixes of clients that may use the listener. The default
 	// is all clients.
 	//
@@ -161,6 +155,24 @@ type Listener struct {
 	// +kubebuilder:validation:items:MaxLength=43
 	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self) && string(cidr(self).masked()) == self",message="want a CIDR in canonical form without host bits, such as 192.0.2.0/24"
 	SourceRanges []string `json:"sourceRanges,omitempty"`
+	// Enabled is false for a listener that accepts no traffic. The default is true.
+	//
+	// +optional
+	// +kubebuilder:default=true
+	Enabled *bool `json:"enabled,omitempty"`
+
+	ListenerOptions `json:",inline"`
+}
+
+// ListenerOptions are optional properties of a listener, and of a service of a node's
+// configuration file.
+type ListenerOptions struct {
+	// QUIC is the format of the connection IDs in which members write their server IDs, so that
+	// a QUIC connection stays with its member when the client's address changes. The pool has no
+	// sessionAffinity then. By default flows are identified by addresses and ports.
+	//
+	// +optional
+	QUIC *QUIC `json:"quic,omitempty"`
 	// Limits are the limits of new flows. The default is the group's.
 	//
 	// +optional
@@ -177,11 +189,6 @@ type Listener struct {
 	// +optional
 	// +kubebuilder:validation:Enum=drop;reject
 	Unavailable string `json:"unavailable,omitempty"`
-	// Enabled is false for a listener that accepts no traffic. The default is true.
-	//
-	// +optional
-	// +kubebuilder:default=true
-	Enabled *bool `json:"enabled,omitempty"`
 }
 
 // QUIC is how servers encode their IDs in connection IDs, unencrypted
@@ -195,19 +202,19 @@ type QUIC struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=6
-	ConfigID int32 `json:"configID,omitempty"`
+	ConfigID int32 `json:"configID,omitempty" range:"0-6"`
 	// ServerIDLength is the number of bytes of server IDs.
 	//
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=15
-	ServerIDLength int32 `json:"serverIDLength"`
+	ServerIDLength int32 `json:"serverIDLength" range:"1-15"`
 	// NonceLength is the number of bytes of nonces.
 	//
 	// +required
 	// +kubebuilder:validation:Minimum=4
 	// +kubebuilder:validation:Maximum=18
-	NonceLength int32 `json:"nonceLength"`
+	NonceLength int32 `json:"nonceLength" range:"0-255"`
 }
 
 // Pool is a set of members that serve the same content.
@@ -240,19 +247,6 @@ type Pool struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="want 1s to 24h"
 	SessionAffinityTimeout *metav1.Duration `json:"sessionAffinityTimeout,omitempty"`
-	// MinHealthy is the number of usable members below which the address isn't announced.
-	// The default is 1.
-	//
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=256
-	MinHealthy int32 `json:"minHealthy,omitempty"`
-	// Scheduler chooses the members of new connections. All but "maglev" need the data
-	// plane ipvs. The default is maglev.
-	//
-	// +optional
-	// +kubebuilder:validation:Enum=maglev;rr;wrr;lc;wlc;sh
-	Scheduler string `json:"scheduler,omitempty"`
 	// MaxConnections is the default of the members' maxConnections.
 	//
 	// +optional
@@ -271,6 +265,26 @@ type Pool struct {
 	// +listMapKey=port
 	// +kubebuilder:validation:MaxItems=256
 	Members []Member `json:"members,omitempty"`
+
+	PoolOptions `json:",inline"`
+}
+
+// PoolOptions are optional properties of a pool, and of a service of a node's configuration
+// file.
+type PoolOptions struct {
+	// MinHealthy is the number of usable members below which the address isn't announced.
+	// The default is 1.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=256
+	MinHealthy int32 `json:"minHealthy,omitempty" range:"1-65535"`
+	// Scheduler chooses the members of new connections. All but "maglev" need the data
+	// plane ipvs. The default is maglev.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=maglev;rr;wrr;lc;wlc;sh
+	Scheduler string `json:"scheduler,omitempty"`
 }
 
 // Member is a server.
@@ -287,6 +301,17 @@ type Member struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
+	// Enabled is false for a member that isn't used. The default is true.
+	//
+	// +optional
+	Enabled *bool `json:"enabled,omitempty"`
+
+	MemberOptions `json:",inline"`
+}
+
+// MemberOptions are optional properties of a member, and of a backend of a node's
+// configuration file.
+type MemberOptions struct {
 	// MonitorAddress is the address that health checks probe in place of the member's, by the
 	// routes of nodes: the forwarding mode makes no difference. It is within what the group
 	// allows for addresses of members. By default probes take the path of clients' packets.
@@ -299,7 +324,7 @@ type Member struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
-	MonitorPort int32 `json:"monitorPort,omitempty"`
+	MonitorPort int32 `json:"monitorPort,omitempty" range:"1-65535"`
 	// Weight is the member's share relative to the other members; 0 gets no new flows.
 	// The default is 1.
 	//
@@ -307,16 +332,12 @@ type Member struct {
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
-	Weight *int32 `json:"weight,omitempty"`
+	Weight *int32 `json:"weight,omitempty" range:"0-256"`
 	// Backup is true for a member that gets new flows only while all other members are
 	// unhealthy, drained or of weight 0. The default is false.
 	//
 	// +optional
 	Backup bool `json:"backup,omitempty"`
-	// Enabled is false for a member that isn't used. The default is true.
-	//
-	// +optional
-	Enabled *bool `json:"enabled,omitempty"`
 	// MaxConnections is the number of connections through one node from which on the
 	// member gets no new ones. It needs the data plane ipvs. The default is the pool's; by
 	// default there is no limit.
@@ -324,7 +345,7 @@ type Member struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483647
-	MaxConnections int32 `json:"maxConnections,omitempty"`
+	MaxConnections int32 `json:"maxConnections,omitempty" range:"1-2147483647"`
 	// ServerID is the member's ID in QUIC connection IDs, two hexadecimal digits for each byte.
 	// Only listeners with quic use it. A member without one is reached by addresses and ports.
 	//

@@ -185,14 +185,14 @@ type FlowLimits struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000000
-	NewFlows int32 `json:"newFlows,omitempty"`
+	NewFlows int32 `json:"newFlows,omitempty" range:"1-10000000"`
 	// NewFlowsPerSource is the maximum number of new flows per second of one client, an
 	// IPv4 address or an IPv6 /64.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000000
-	NewFlowsPerSource int32 `json:"newFlowsPerSource,omitempty"`
+	NewFlowsPerSource int32 `json:"newFlowsPerSource,omitempty" range:"1-10000000"`
 }
 
 // LoadBalancerGroupStatus has the nodes and the load of the group.

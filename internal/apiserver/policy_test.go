@@ -88,13 +88,13 @@ dataPlane: {minHealthCheckInterval: 1s, limits: {newFlows: 100, newFlowsPerSourc
 	b := &v1alpha1.LoadBalancer{Spec: v1alpha1.LoadBalancerSpec{
 		Forward: "l2dsr",
 		Listeners: []v1alpha1.Listener{
-			{Name: "a", Port: 80, Pool: "p", Limits: v1alpha1.FlowLimits{NewFlows: 5}},
+			{Name: "a", Port: 80, Pool: "p", ListenerOptions: v1alpha1.ListenerOptions{Limits: v1alpha1.FlowLimits{NewFlows: 5}}},
 			{Name: "b", Port: 81, Pool: "q"}, // l2dsr doesn't translate ports
 			{Name: "c", Pool: "q"},           // without a port
 		},
 		Pools: []v1alpha1.Pool{
 			{Name: "p", HealthCheck: &v1alpha1.HealthCheck{Type: "tcp", Interval: fast}, Members: []v1alpha1.Member{
-				{Address: "10.0.0.1", Port: 80}, {Address: "192.0.2.1", Port: 80}, {Address: "203.0.113.5", Port: 80}, {Address: "10.0.0.2", Port: 80, MAC: "02:00:00:00:00:01"},
+				{Address: "10.0.0.1", Port: 80}, {Address: "192.0.2.1", Port: 80}, {Address: "203.0.113.5", Port: 80}, {Address: "10.0.0.2", Port: 80, MemberOptions: v1alpha1.MemberOptions{MAC: "02:00:00:00:00:01"}},
 			}},
 			{Name: "q", HealthCheck: &v1alpha1.HealthCheck{Type: "tcp", Interval: slow}, Members: []v1alpha1.Member{{Address: "10.0.0.3", Port: 80}}},
 		},

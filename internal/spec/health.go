@@ -5,7 +5,6 @@ package spec
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -36,40 +35,48 @@ const (
 	defaultPath     = "/"
 )
 
-// HealthCheck returns a check with its defaults; nil for nil.
+// HealthCheck returns a check with its defaults; nil for nil. The error names the first invalid
+// field.
 func HealthCheck(c *v1alpha1.HealthCheck) (*lb.HealthCheck, error) {
 	if c == nil {
 		return nil, nil
 	}
+	var errs []lb.FieldError
+	h := fields{errs: &errs}.healthCheck(c)
+	if len(errs) > 0 {
+		return nil, errs[0]
+	}
+	return h, nil
+}
+
+// healthCheck translates a check and sets its defaults.
+func (f fields) healthCheck(c *v1alpha1.HealthCheck) *lb.HealthCheck {
 	h := &lb.HealthCheck{
-		Path: c.Path, Host: c.Host, Send: lb.Payload(c.Send), Expect: lb.Payload(c.Expect), Interval: defaultInterval,
+		Port: f.port("port", c.Port), Interval: defaultInterval,
 		Rise: cmp.Or(int(c.Rise), defaultRise), Fall: cmp.Or(int(c.Fall), defaultFall),
+		PanicThreshold: int(c.PanicThreshold), SlowStart: durationOf(c.SlowStart), Passive: c.Passive,
+		Path: c.Path, Host: c.Host, Service: c.Service, Send: lb.Payload(c.Send), Expect: lb.Payload(c.Expect),
 	}
-	if err := h.Type.UnmarshalText([]byte(c.Type)); err != nil {
-		return nil, err
-	}
-	if c.Port < 0 || c.Port > math.MaxUint16 {
-		return nil, fmt.Errorf("port: %w", lb.OutOfRange(c.Port, 1, math.MaxUint16))
-	}
-	h.Port = uint16(c.Port)
+	f.add("type", h.Type.UnmarshalText([]byte(c.Type)))
+	f.word("initially", c.Initially, &h.Initially)
 	if web := h.Type == lb.HealthHTTP || h.Type == lb.HealthHTTPS; web {
 		h.Path = cmp.Or(h.Path, defaultPath)
 	}
-	if c.Method != "" {
-		if err := h.Method.UnmarshalText([]byte(c.Method)); err != nil {
-			return nil, fmt.Errorf("method: %w", err)
+	f.word("method", c.Method, &h.Method)
+	f.word("expectedCodes", c.ExpectedCodes, &h.Status)
+	if c.Headers != nil {
+		h.Headers = make(map[string]string, len(c.Headers))
+		for name, value := range c.Headers {
+			h.Headers[name] = string(value)
 		}
 	}
-	if c.ExpectedCodes != "" {
-		if err := h.Status.UnmarshalText([]byte(c.ExpectedCodes)); err != nil {
-			return nil, fmt.Errorf("expectedCodes: %w", err)
-		}
+	if c.TLS != nil {
+		h.TLS = &lb.HealthTLS{Verify: c.TLS.Verify, ServerName: c.TLS.ServerName, CA: c.TLS.CA}
 	}
 	if c.DNS != nil {
-		var err error
-		if h.DNS, err = question(c.DNS.Name, c.DNS.Type); err != nil {
-			return nil, fmt.Errorf("dns.type: %w", err)
-		}
+		h.DNS = &lb.DNSQuestion{Name: c.DNS.Name, Type: lb.RecordA, Answer: c.DNS.Answer}
+		f.word("dns.type", c.DNS.Type, &h.DNS.Type)
+		f.word("dns.rcode", c.DNS.Code, &h.DNS.Code)
 	}
 	if c.Interval != nil {
 		h.Interval = c.Interval.Duration
@@ -78,7 +85,7 @@ func HealthCheck(c *v1alpha1.HealthCheck) (*lb.HealthCheck, error) {
 	if c.Timeout != nil {
 		h.Timeout = c.Timeout.Duration
 	}
-	return h, nil
+	return h
 }
 
 // question returns the query of a dns check for records of a type, A by default.

@@ -30,6 +30,10 @@ func LoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr) (services []lb.S
 		return nil, []string{fmt.Sprintf("spec.firewallMark: %v", lb.OutOfRange(n, 1, math.MaxUint32))}
 	}
 	t := &translation{}
+	segment := t.fields("spec.").segment("segment", b.Spec.Segment)
+	if t.failed() {
+		return nil, t.problems
+	}
 	for i := range b.Spec.Listeners {
 		l := &b.Spec.Listeners[i]
 		pool := &v1alpha1.Pool{} // of a listener that has none yet
@@ -43,8 +47,8 @@ func LoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr) (services []lb.S
 		default:
 			t.listener(l, pool, cmp.Or(pool.Forward, b.Spec.Forward), lb.Service{
 				Name:         ListenerName(b, l.Name),
-				VIP:          lb.VIP{Address: address, Port: uint16(l.Port), Protocol: lb.TCP, Segment: segmentOf(b.Spec.Segment)},
-				FirewallMark: uint32(b.Spec.FirewallMark), MinHealthy: cmp.Or(int(pool.MinHealthy), 1),
+				VIP:          lb.VIP{Address: address, Protocol: lb.TCP, Segment: segment},
+				FirewallMark: uint32(b.Spec.FirewallMark),
 			})
 		}
 	}
@@ -55,6 +59,7 @@ func LoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr) (services []lb.S
 type translation struct {
 	services []lb.Service
 	problems []string
+	errs     []lb.FieldError
 }
 
 // fail adds a problem once.
@@ -64,68 +69,66 @@ func (t *translation) fail(format string, args ...any) {
 	}
 }
 
+// fields collects errors of the fields of a part of the object until failed is called.
+func (t *translation) fields(part string) fields { return fields{part, &t.errs} }
+
+// failed reports whether fields were invalid, which are problems then.
+func (t *translation) failed() bool {
+	errs := t.errs
+	t.errs = nil
+	for _, err := range errs {
+		t.fail("%v", err)
+	}
+	return len(errs) > 0
+}
+
 // listener adds the service of a listener and its pool.
 func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, forward string, s lb.Service) {
-	if err := s.Forward.UnmarshalText([]byte(forward)); err != nil {
-		t.fail("listener %s: forward: %v", l.Name, err)
-		return
-	}
+	f, pool := t.fields("listener "+l.Name+": "), t.fields("pool "+p.Name+": ")
+	f.add("forward", s.Forward.UnmarshalText([]byte(forward)))
 	if l.Protocol == "UDP" {
 		s.Protocol = lb.UDP
 	}
-	if l.Port < 1 || l.Port > math.MaxUint16 {
-		t.fail("listener %s: port: %v", l.Name, lb.OutOfRange(l.Port, 1, math.MaxUint16))
-		return
+	if s.Port = f.port("port", l.Port); l.Port == 0 {
+		f.add("port", lb.OutOfRange(l.Port, 1, math.MaxUint16))
 	}
 	if p.SessionAffinity == "ClientIP" {
 		s.Affinity = lb.AffinityClient
 		s.AffinityTimeout = durationOf(p.SessionAffinityTimeout)
 	}
-	if l.QUIC != nil {
-		if s.Affinity != lb.AffinityFlow {
-			t.fail("listener %s: quic: not with sessionAffinity %s of pool %s", l.Name, p.SessionAffinity, p.Name)
-			return
-		}
+	f.listener(&l.ListenerOptions, &s)
+	if s.QUIC != nil && s.Affinity != lb.AffinityFlow {
+		f.add("quic", fmt.Errorf("not with sessionAffinity %s of pool %s", p.SessionAffinity, p.Name))
+	} else if s.QUIC != nil {
 		s.Affinity = lb.AffinityQUIC
-		s.QUIC = &lb.QUIC{ConfigID: int(l.QUIC.ConfigID), ServerIDLength: int(l.QUIC.ServerIDLength), NonceLength: int(l.QUIC.NonceLength)}
 	}
-	s.IdleTimeout = durationOf(l.IdleTimeout)
-	if l.Unavailable != "" {
-		if err := s.Unavailable.UnmarshalText([]byte(l.Unavailable)); err != nil {
-			t.fail("listener %s: unavailable: %v", l.Name, err)
-			return
-		}
+	pool.pool(&p.PoolOptions, &s)
+	var health *lb.HealthCheck
+	if p.HealthCheck != nil {
+		health = pool.in("healthCheck: ").healthCheck(p.HealthCheck)
 	}
-	if p.Scheduler != "" {
-		if err := s.Scheduler.UnmarshalText([]byte(p.Scheduler)); err != nil {
-			t.fail("pool %s: scheduler: %v", p.Name, err)
-			return
-		}
+	if t.failed() {
+		return
 	}
 	sources, errs := Sources(l.SourceRanges, s.Address)
 	s.Sources = sources
 	for _, err := range errs {
 		t.fail("listener %s: sourceRanges%v", l.Name, err)
 	}
-	s.Limits = Limits(l.Limits)
-	health, err := HealthCheck(p.HealthCheck)
-	if err != nil {
-		t.fail("pool %s: healthCheck: %v", p.Name, err)
-		return
-	}
 	for i := range p.Members {
-		if enabled := p.Members[i].Enabled; enabled != nil && !*enabled {
+		m := &p.Members[i]
+		if m.Enabled != nil && !*m.Enabled {
 			continue
 		}
-		if m, err := member(&p.Members[i]); err != nil {
-			t.fail("pool %s: member %s: %v", p.Name, p.Members[i].Address, err)
-		} else {
-			if s.QUIC == nil {
-				m.ServerID = "" // for other listeners
-			}
-			m.MaxConnections = cmp.Or(m.MaxConnections, int(p.MaxConnections))
-			s.Backends = append(s.Backends, m)
+		b := pool.in("member "+string(m.Address)+": ").member(m.Address, m.Port, &m.MemberOptions)
+		if t.failed() {
+			continue
 		}
+		if s.QUIC == nil {
+			b.ServerID = "" // for other listeners
+		}
+		b.MaxConnections = cmp.Or(b.MaxConnections, int(p.MaxConnections))
+		s.Backends = append(s.Backends, b)
 	}
 	SetDefaults(&s, health)
 	t.services = append(t.services, s)
@@ -169,9 +172,7 @@ func Limits(l v1alpha1.FlowLimits) lb.FlowLimits {
 // flows, as it has a session for each. A check over TCP is used for a UDP service, and one over
 // UDP for a TCP service, only if it or each backend has a port of its own.
 func SetDefaults(s *lb.Service, health *lb.HealthCheck) {
-	if s.Protocol == lb.UDP && s.Forward != lb.NAT {
-		s.Learn = lb.DefaultLearn
-	}
+	s.Learn = learn(s)
 	if health == nil {
 		return
 	}
@@ -181,54 +182,12 @@ func SetDefaults(s *lb.Service, health *lb.HealthCheck) {
 	}
 }
 
-func member(m *v1alpha1.Member) (b lb.Backend, err error) {
-	if b.Address, err = netip.ParseAddr(string(m.Address)); err != nil {
-		return b, err
+// learn returns the default of a service's Learn.
+func learn(s *lb.Service) time.Duration {
+	if s.Protocol == lb.UDP && s.Forward != lb.NAT {
+		return lb.DefaultLearn
 	}
-	if m.Port < 1 || m.Port > math.MaxUint16 {
-		return b, lb.OutOfRange(m.Port, 1, math.MaxUint16)
-	}
-	if m.MonitorAddress != "" {
-		if b.MonitorAddress, err = netip.ParseAddr(string(m.MonitorAddress)); err != nil {
-			return b, fmt.Errorf("monitorAddress: %w", err)
-		}
-	}
-	if m.MonitorPort < 0 || m.MonitorPort > math.MaxUint16 {
-		return b, fmt.Errorf("monitorPort: %w", lb.OutOfRange(m.MonitorPort, 1, math.MaxUint16))
-	}
-	b.MonitorPort = uint16(m.MonitorPort)
-	b.Port, b.Weight, b.Segment = uint16(m.Port), 1, segmentOf(m.Segment)
-	b.Backup, b.MaxConnections = m.Backup, int(m.MaxConnections)
-	if m.Weight != nil {
-		b.Weight = int(*m.Weight)
-	}
-	if m.ServerID != "" {
-		if err := b.ServerID.UnmarshalText([]byte(m.ServerID)); err != nil {
-			return b, err
-		}
-	}
-	if m.MAC != "" {
-		if err := b.MAC.UnmarshalText([]byte(m.MAC)); err != nil {
-			return b, err
-		}
-	}
-	if m.TunnelEnd != "" {
-		b.TunnelEnd, err = netip.ParseAddr(string(m.TunnelEnd))
-	}
-	return b, err
-}
-
-// segmentOf returns the zero Segment for nil, and one that lb.Service.Check rejects for
-// an invalid one.
-func segmentOf(s *v1alpha1.Segment) (segment lb.Segment) {
-	if s == nil {
-		return segment
-	}
-	if segment.Type.UnmarshalText([]byte(s.Type)) != nil || s.ID < 0 || s.ID > math.MaxUint32 {
-		return lb.Segment{Type: math.MaxUint8}
-	}
-	segment.ID = uint32(s.ID)
-	return segment
+	return 0
 }
 
 // Servable returns a service without the backends that a check refuses, what the check found, and

@@ -24,7 +24,7 @@ func TestIncompleteLoadBalancer(t *testing.T) {
 		pool     v1alpha1.Pool
 		services int
 	}{
-		"few members": {v1alpha1.Pool{MinHealthy: 2, Members: []v1alpha1.Member{
+		"few members": {v1alpha1.Pool{PoolOptions: v1alpha1.PoolOptions{MinHealthy: 2}, Members: []v1alpha1.Member{
 			{Address: "10.0.0.1", Port: 80}, {Address: "10.0.0.2", Port: 80, Enabled: new(false)},
 		}}, 1},
 		"reversed codes": {v1alpha1.Pool{HealthCheck: &v1alpha1.HealthCheck{Type: "http", ExpectedCodes: "404-400"}}, 0},
@@ -53,8 +53,8 @@ func TestLoadBalancer(t *testing.T) {
 	}{
 		"no pool": {v1alpha1.Listener{}, nil, lb.Service{Forward: lb.L2DSR, MinHealthy: 1}},
 		"times": {
-			v1alpha1.Listener{Pool: "web", IdleTimeout: hours(1), Unavailable: "reject"},
-			[]v1alpha1.Pool{{Name: "other"}, {Name: "web", Forward: "ipip", SessionAffinity: "ClientIP", SessionAffinityTimeout: hours(2), MinHealthy: 3}},
+			v1alpha1.Listener{Pool: "web", ListenerOptions: v1alpha1.ListenerOptions{IdleTimeout: hours(1), Unavailable: "reject"}},
+			[]v1alpha1.Pool{{Name: "other"}, {Name: "web", Forward: "ipip", SessionAffinity: "ClientIP", SessionAffinityTimeout: hours(2), PoolOptions: v1alpha1.PoolOptions{MinHealthy: 3}}},
 			lb.Service{
 				Forward: lb.IPIP, Affinity: lb.AffinityClient, AffinityTimeout: 2 * time.Hour, IdleTimeout: time.Hour,
 				Unavailable: lb.Reject, MinHealthy: 3,
@@ -63,7 +63,7 @@ func TestLoadBalancer(t *testing.T) {
 		"members": {
 			v1alpha1.Listener{Pool: "web"},
 			[]v1alpha1.Pool{{Name: "web", Members: []v1alpha1.Member{
-				{Address: "10.0.0.1", Port: 80, Enabled: new(true), ServerID: "00", Backup: true, MonitorAddress: "fd00::1", MonitorPort: 81}, {Address: "10.0.0.2", Port: 80, Enabled: new(false)},
+				{Address: "10.0.0.1", Port: 80, Enabled: new(true), MemberOptions: v1alpha1.MemberOptions{ServerID: "00", Backup: true, MonitorAddress: "fd00::1", MonitorPort: 81}}, {Address: "10.0.0.2", Port: 80, Enabled: new(false)},
 			}}},
 			lb.Service{Forward: lb.L2DSR, MinHealthy: 1, Backends: []lb.Backend{
 				{Address: member, Port: 80, Weight: 1, Backup: true, MonitorAddress: netip.MustParseAddr("fd00::1"), MonitorPort: 81},
@@ -77,9 +77,23 @@ func TestLoadBalancer(t *testing.T) {
 				Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
 			}},
 		},
+		"check over TLS": {
+			v1alpha1.Listener{Pool: "web"},
+			[]v1alpha1.Pool{{Name: "web", Forward: "nat", HealthCheck: &v1alpha1.HealthCheck{
+				Type: "grpc", Service: "shop.Cart", TLS: &v1alpha1.HealthCheckTLS{Verify: true, ServerName: "a.example", CA: "pem"},
+				Headers: map[string]v1alpha1.HeaderValue{"a": "b"}, Initially: "unhealthy", PanicThreshold: 30, SlowStart: hours(1), Passive: true,
+				DNS: &v1alpha1.DNSQuery{Name: "a.example", Type: "AAAA", Code: "nxdomain", Answer: "::1"},
+			}}},
+			lb.Service{Forward: lb.NAT, MinHealthy: 1, Health: &lb.HealthCheck{
+				Type: lb.HealthGRPC, Service: "shop.Cart", TLS: &lb.HealthTLS{Verify: true, ServerName: "a.example", CA: "pem"},
+				Headers: map[string]string{"a": "b"}, Initially: lb.InitiallyUnhealthy, PanicThreshold: 30, SlowStart: time.Hour, Passive: true,
+				DNS:      &lb.DNSQuestion{Name: "a.example", Type: lb.RecordAAAA, Code: lb.NXDomain, Answer: "::1"},
+				Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
+			}},
+		},
 		"quic": {
-			v1alpha1.Listener{Pool: "web", Protocol: "UDP", QUIC: &v1alpha1.QUIC{ConfigID: 1, ServerIDLength: 2, NonceLength: 8}},
-			[]v1alpha1.Pool{{Name: "web", Members: []v1alpha1.Member{{Address: "10.0.0.1", Port: 80, ServerID: "0aFF"}}}},
+			v1alpha1.Listener{Pool: "web", Protocol: "UDP", ListenerOptions: v1alpha1.ListenerOptions{QUIC: &v1alpha1.QUIC{ConfigID: 1, ServerIDLength: 2, NonceLength: 8}}},
+			[]v1alpha1.Pool{{Name: "web", Members: []v1alpha1.Member{{Address: "10.0.0.1", Port: 80, MemberOptions: v1alpha1.MemberOptions{ServerID: "0aFF"}}}}},
 			lb.Service{
 				Forward: lb.L2DSR, MinHealthy: 1, VIP: lb.VIP{Protocol: lb.UDP}, Learn: lb.DefaultLearn,
 				Affinity: lb.AffinityQUIC, QUIC: &lb.QUIC{ConfigID: 1, ServerIDLength: 2, NonceLength: 8},
@@ -131,13 +145,14 @@ func TestQUICProblems(t *testing.T) {
 		"serverID: 0001 is also that of backends[0]":                              func(p *v1alpha1.Pool) { p.Members[1].ServerID = "0001" },
 	} {
 		pool := v1alpha1.Pool{Name: "web", Members: []v1alpha1.Member{
-			{Address: "10.0.0.1", Port: 443, ServerID: "0001"}, {Address: "10.0.0.2", Port: 443, ServerID: "0002"},
+			{Address: "10.0.0.1", Port: 443, MemberOptions: v1alpha1.MemberOptions{ServerID: "0001"}},
+			{Address: "10.0.0.2", Port: 443, MemberOptions: v1alpha1.MemberOptions{ServerID: "0002"}},
 		}}
 		change(&pool)
 		b := &v1alpha1.LoadBalancer{Spec: v1alpha1.LoadBalancerSpec{
 			Forward: "l2dsr", Pools: []v1alpha1.Pool{pool},
 			Listeners: []v1alpha1.Listener{
-				{Name: "http3", Port: 443, Protocol: "UDP", Pool: "web", QUIC: &v1alpha1.QUIC{ServerIDLength: 2, NonceLength: 8}},
+				{Name: "http3", Port: 443, Protocol: "UDP", Pool: "web", ListenerOptions: v1alpha1.ListenerOptions{QUIC: &v1alpha1.QUIC{ServerIDLength: 2, NonceLength: 8}}},
 			},
 		}}
 		got := ""

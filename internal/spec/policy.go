@@ -196,9 +196,11 @@ func NewPolicy(from *v1alpha1.LoadBalancerPolicy) (p Policy, err error) {
 	p.members, errs[0] = prefixes("memberNetworks", from.MemberNetworks)
 	p.tunnelEnds, errs[1] = prefixes("tunnelEnds", from.TunnelEnds)
 	for i, r := range from.Segments {
-		first := segmentOf(&v1alpha1.Segment{Type: r.Type, ID: r.First})
-		last := segmentOf(&v1alpha1.Segment{Type: r.Type, ID: max(r.First, r.Last)})
-		if !first.Tagged() || first.Type != last.Type {
+		var wrong []lb.FieldError
+		f := fields{errs: &wrong}
+		first := f.segment("first", &v1alpha1.Segment{Type: r.Type, ID: r.First})
+		last := f.segment("last", &v1alpha1.Segment{Type: r.Type, ID: max(r.First, r.Last)})
+		if !first.Tagged() || len(wrong) > 0 {
 			errs[2] = errors.Join(errs[2], fmt.Errorf("segments[%d]: bad segment", i))
 			continue
 		}

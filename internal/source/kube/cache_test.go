@@ -161,7 +161,7 @@ func (c chooser) balancer() *v1alpha1.LoadBalancer {
 	}
 	pool := v1alpha1.Pool{Name: "p"}
 	for range c.n(3) {
-		m := v1alpha1.Member{Port: int32(c.n(3)) * 40, MAC: c.of("", "02:00:00:00:00:01", "x")}
+		m := v1alpha1.Member{Port: int32(c.n(3)) * 40, MemberOptions: v1alpha1.MemberOptions{MAC: c.of("", "02:00:00:00:00:01", "x")}}
 		m.Address = v1alpha1.IPAddress(c.of("10.0.0.1", "10.0.0.5", "198.51.100.1", "fd00::1", "x"))
 		pool.Members = append(pool.Members, m)
 	}

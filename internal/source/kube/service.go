@@ -170,6 +170,11 @@ func (t *translation) health(settings spec.Settings, forward lb.Forward, g *grou
 	if settings.Health.Given {
 		check = t.raised(g, settings.Health.Check)
 	}
+	if check != nil && check.Passive && forward != lb.NAT { // of the group, for its Services with nat
+		active := *check
+		active.Passive = false
+		check = &active
+	}
 	if forward.Translates() {
 		return check
 	}
