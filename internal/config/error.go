@@ -5,6 +5,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -135,9 +136,12 @@ func (v value) failedWithin() bool {
 	return false
 }
 
-// unknownField says that a mapping has no field of a name, and which one is
-// near to it, if any.
-func unknownField(near string, fields []field) error {
+// unknownField says that a mapping has no field of a name, and which one has taken its place or
+// is near to it, if any.
+func unknownField(given, near string, fields []field) error {
+	if i := slices.IndexFunc(fields, func(f field) bool { return f.former == given }); i >= 0 {
+		return fmt.Errorf("renamed: use %s, in quotes", fields[i].name)
+	}
 	if near != "" {
 		return fmt.Errorf("unknown field: did you mean %q?", near)
 	}

@@ -26,7 +26,7 @@ func FuzzParse(f *testing.F) {
 		withPeer("holdTime: 1s, multihop: 300, bfd: {interval: 1ms, multiplier: 0}, password: a, passwordFile: /nonexistent"),
 		withBGP("{asn: 0, routerID: 'fd00::1', peers: [{address: 'fe80::1%eth0', asn: x}, {address: 10.0.2.1, asn: 1.1}, {}]}"),
 		withPolicies("[{prefixes: [10.1.0.1/24, x], communities: [no-export, '65536:1'], linkBandwidth: 2Q, aggregate: maybe}, {}]"),
-		withHealth("{type: https, method: HEAD, path: /x, status: '200-299,404', headers: {X-A: b}, tls: {verify: true, ca: ca.pem}}"),
+		withHealth("{type: https, method: HEAD, path: /x, expectedCodes: '200-299,404', headers: {X-A: b}, tls: {verify: true, ca: ca.pem}}"),
 		withHealth("{type: dns, dns: {name: a.example, type: AAAA, rcode: nxdomain}, rise: 0, fall: 99, panicThreshold: 101}"),
 		withHealth(`{type: udp, send: 'a\n', expect: "\\x00", port: 70000, initially: maybe}`), withHealth("nonsense"),
 		"node: {nam: x, name: 'a b', interfaces: [eth0, eth0, ''], tunnelEnds: [10.0.0.1, 10.0.0.1], " +

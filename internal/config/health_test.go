@@ -40,10 +40,10 @@ func TestHealth(t *testing.T) {
 		"short interval": {"{type: tcp, interval: 200ms}", lb.HealthCheck{Type: lb.HealthTCP, Interval: 200 * time.Millisecond, Timeout: 200 * time.Millisecond}},
 		"policies": {"{type: icmp, rise: 1, fall: 5, initially: unhealthy, panicThreshold: 40, slowStart: 1m}",
 			lb.HealthCheck{Type: lb.HealthICMP, Rise: 1, Fall: 5, Initially: lb.InitiallyUnhealthy, PanicThreshold: 40, SlowStart: time.Minute}},
-		"http": {`{type: http, port: 8080, host: a.example, headers: {X-A: b, x-c: "1"}, status: 204, body: '^\d+$'}`, lb.HealthCheck{
+		"http": {`{type: http, port: 8080, host: a.example, headers: {X-A: b, x-c: "1"}, expectedCodes: "204", body: '^\d+$'}`, lb.HealthCheck{
 			Type: lb.HealthHTTP, Port: 8080, Path: "/", Host: "a.example", Headers: map[string]string{"X-A": "b", "x-c": "1"},
 			Status: lb.StatusSet{{Low: 204, High: 204}}, Body: `^\d+$`}},
-		"https": {`{type: https, method: HEAD, path: /x, status: "200-299,404", tls: {verify: true, serverName: a.example, ca: ca.pem}}`, lb.HealthCheck{
+		"https": {`{type: https, method: HEAD, path: /x, expectedCodes: "200-299,404", tls: {verify: true, serverName: a.example, ca: ca.pem}}`, lb.HealthCheck{
 			Type: lb.HealthHTTPS, Method: lb.MethodHEAD, Path: "/x", Status: lb.StatusSet{{Low: 200, High: 299}, {Low: 404, High: 404}},
 			TLS: &lb.HealthTLS{Verify: true, ServerName: "a.example", CA: ca}}},
 		"grpc": {"{type: grpc, service: shop.Cart, tls: {}}", lb.HealthCheck{Type: lb.HealthGRPC, Service: "shop.Cart", TLS: &lb.HealthTLS{}}},
@@ -92,7 +92,9 @@ func TestHealthErrors(t *testing.T) {
 		"superfluous":        {"{type: tcp, path: /}", 87, ".path: tcp checks have no path"},
 		"method":             {"{type: http, method: POST}", 90, `.method: unknown method "POST": want one of GET, HEAD, OPTIONS`},
 		"path":               {"{type: http, path: x}", 88, `.path: bad path "x": want one that begins with / and has no spaces`},
-		"status":             {"{type: http, status: 99}", 90, `.status: bad status "99": want codes of 100 to 599 such as 200-299,404`},
+		"codes as a number":  {"{type: http, expectedCodes: 204}", 97, ".expectedCodes: have 204: want text (quote it if it is text)"},
+		"renamed":            {"{type: http, status: 204}", 82, ".status: renamed: use expectedCodes, in quotes"},
+		"codes":              {"{type: http, expectedCodes: '99'}", 97, `.expectedCodes: bad status "99": want codes of 100 to 599 such as 200-299,404`},
 		"body":               {"{type: http, body: '('}", 88, ".body: error parsing regexp: missing closing ): `(`"},
 		"headers":            {"{type: http, headers: [a]}", 91, ".headers: have a list: want a mapping"},
 		"header":             {"{type: http, headers: {a: 1}}", 95, ".headers.a: have 1: want text (quote it if it is text)"},

@@ -3,7 +3,6 @@
 package config
 
 import (
-	"encoding"
 	"errors"
 	"math"
 	"net/netip"
@@ -52,16 +51,6 @@ func isPlainScalar(n ast.Node) bool {
 func text[T ~string](v value, to *T) {
 	if s, ok := v.text("text"); ok {
 		*to = T(s)
-	}
-}
-
-// textUnmarshaler reads text that the target parses.
-func textUnmarshaler[T any, P interface {
-	*T
-	encoding.TextUnmarshaler
-}](v value, to *T) {
-	if s, ok := v.text("a word"); ok {
-		v.check(P(to).UnmarshalText([]byte(s)))
 	}
 }
 

@@ -4,10 +4,11 @@ package config
 
 import (
 	"cmp"
-	"math"
-	"net/netip"
+	"path/filepath"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // serviceIndex finds duplicate names and VIPs.
@@ -28,39 +29,14 @@ type vipOwner struct {
 
 // readService reads and checks one service.
 func (c serviceIndex) readService(v value, s *lb.Service) {
-	*s = lb.Service{VIP: lb.VIP{Protocol: lb.TCP}, MinHealthy: 1}
-	v.readFields(
-		required("name", &s.Name, text),
-		required("address", &s.Address, address),
-		required("port", &s.Port, port),
-		optional("protocol", &s.Protocol, textUnmarshaler),
-		optional("segment", &s.Segment, segment),
-		required("forward", &s.Forward, textUnmarshaler),
-		optional("affinity", &s.Affinity, textUnmarshaler),
-		optional("affinityTimeout", &s.AffinityTimeout, duration),
-		optional("scheduler", &s.Scheduler, textUnmarshaler),
-		optional("firewallMark", &s.FirewallMark, number[uint32](1, math.MaxUint32)),
-		optional("quic", &s.QUIC, pointer(quic)),
-		optional("tracking", &s.Tracking, textUnmarshaler),
-		optional("idleTimeout", &s.IdleTimeout, duration),
-		optional("learn", &s.Learn, duration),
-		optional("ephemeral", &s.Ephemeral, flag),
-		optional("unavailable", &s.Unavailable, textUnmarshaler),
-		optional("minHealthy", &s.MinHealthy, number[int](1, math.MaxUint16)),
-		optional("health", &s.Health, pointer(health)),
-		optional("limits", &s.Limits, limits),
-		optional("sources", &s.Sources, sources),
-		required("backends", &s.Backends, list(readBackend)),
-	)
-	if s.Segment.Type == lb.SegmentNone {
-		s.Segment.Type = lb.SegmentUnset // one value for the untagged network
+	var declared v1alpha1.FileService
+	decode(v, &declared)
+	if h := declared.Health; h != nil && h.TLS != nil && h.TLS.CA != "" {
+		h.TLS.CA = v.at("health.tls.ca").readContent(h.TLS.CA)
 	}
-	if s.Protocol == lb.UDP && !v.has("learn") {
-		s.Learn = lb.DefaultLearn
-	}
-	for i := range s.Backends {
-		s.Backends[i].Port = cmp.Or(s.Backends[i].Port, s.Port)
-	}
+	var found []lb.FieldError
+	*s, found = spec.FileService(&declared)
+	v.reportFieldErrors(found)
 	v.reportFieldErrors(s.Check())
 	// A file has all backends of a service. Other sources may add more later.
 	if n := len(s.Backends); n > 0 && s.MinHealthy > n {
@@ -89,66 +65,23 @@ func (c serviceIndex) add(v value, s *lb.Service) {
 	c.vips[s.VIP] = vipOwner{name: cmp.Or(s.Name, v.path), line: line}
 }
 
-// readBackend leaves the port at 0 if it is not given: readService replaces it by the
-// service's port, which may be read later.
-func readBackend(v value, b *lb.Backend) {
-	b.Weight = 1
-	v.readFields(
-		required("address", &b.Address, address),
-		optional("port", &b.Port, port),
-		optional("monitorAddress", &b.MonitorAddress, address),
-		optional("monitorPort", &b.MonitorPort, port),
-		optional("weight", &b.Weight, number[int](0, lb.MaxWeight)),
-		optional("backup", &b.Backup, flag),
-		optional("maxConnections", &b.MaxConnections, number[int](1, lb.MaxConnections)),
-		optional("node", &b.Node, address),
-		optional("outside", &b.Outside, flag),
-		optional("tunnelEnd", &b.TunnelEnd, address),
-		optional("mac", &b.MAC, textUnmarshaler),
-		optional("segment", &b.Segment, segment),
-		optional("serverID", &b.ServerID, textUnmarshaler),
-	)
-}
-
-// limits reads rate limits of new flows. 0 is rejected, as it is ambiguous: internally
-// it means no limit, an author may mean no flows.
-func limits(v value, to *lb.FlowLimits) {
-	v.readFields(
-		optional("newFlows", &to.NewFlows, number[int](1, lb.MaxNewFlows)),
-		optional("newFlowsPerSource", &to.NewFlowsPerSource, number[int](1, lb.MaxNewFlows)),
-	)
-}
-
-// quic reads the format of QUIC connection IDs. Bounds that depend on each other are
-// checked by lb.
-func quic(v value, q *lb.QUIC) {
-	v.readFields(
-		optional("configID", &q.ConfigID, number[int](0, lb.MaxQUICConfig)),
-		required("serverIDLength", &q.ServerIDLength, number[int](1, lb.MaxServerIDLength)),
-		required("nonceLength", &q.NonceLength, number[int](0, 255)),
-	)
-}
-
-// segment reads a virtual network. The range of IDs is checked by lb.
-func segment(v value, to *lb.Segment) {
-	v.readFields(
-		required("type", &to.Type, textUnmarshaler),
-		optional("id", &to.ID, number[uint32](0, math.MaxUint32)),
-	)
-}
-
-// sources reads the source prefixes that are allowed and denied.
-func sources(v value, to *lb.Sources) {
-	v.readFields(
-		optional("allow", &to.Allow, allowed),
-		optional("deny", &to.Deny, list(prefix)),
-	)
-}
-
-// allowed reads the allowed prefixes. An empty list is rejected, as it is ambiguous:
-// internally it allows all sources, an author may mean none.
-func allowed(v value, to *[]netip.Prefix) {
-	if list(prefix)(v, to); *to != nil && len(*to) == 0 {
-		v.failf("empty list: omit it to allow all sources, deny 0.0.0.0/0 or ::/0 to allow none")
+// resolve makes a path absolute; it is relative to the configuration file's folder.
+func (v value) resolve(path string) string {
+	if filepath.IsAbs(path) {
+		return path
 	}
+	return filepath.Join(filepath.Dir(v.file), path)
+}
+
+// readContent returns the content of a file.
+func (v value) readContent(path string) string {
+	path = v.resolve(path)
+	content, err := readFile(path)
+	switch {
+	case err != nil:
+		v.failf("%w", err)
+	case len(content) == 0:
+		v.failf("%s: the file is empty", path)
+	}
+	return content
 }

@@ -60,7 +60,9 @@ type reader[T any] func(v value, to *T)
 
 // field is a field of a mapping.
 type field struct {
-	name     string
+	name string
+	// former is an earlier name; empty for none.
+	former   string
 	required bool
 	read     func(value)
 }
@@ -128,7 +130,7 @@ func (v value) readFields(fields ...field) {
 		switch i := slices.IndexFunc(fields, func(f field) bool { return f.name == key }); {
 		case i < 0:
 			near := closest(key, fields)
-			v.fail(at, path, unknownField(near, fields))
+			v.fail(at, path, unknownField(key, near, fields))
 			if near != "" {
 				v.failed[v.pathOf(near)] = true // misspelt, not missing
 			}

@@ -78,7 +78,7 @@ func (h *HealthCheck) checkSuperfluous(f *findings, path string) {
 		{"path", h.Path != "", web},
 		{"host", h.Host != "", web},
 		{"headers", len(h.Headers) > 0, web},
-		{"status", len(h.Status) > 0, web},
+		{"expectedCodes", len(h.Status) > 0, web},
 		{"body", h.Body != "", web},
 		{"tls", h.TLS != nil, []HealthType{HealthHTTPS, HealthGRPC}},
 		{"service", h.Service != "", []HealthType{HealthGRPC}},
@@ -104,7 +104,7 @@ func (h *HealthCheck) checkHTTP(f *findings, path string) {
 		f.add(path+".host", fmt.Errorf("bad host %q: want a name or an address, with or without port", h.Host))
 	}
 	f.add(path+".headers", checkHeaders(h.Headers))
-	f.add(path+".status", h.Status.check())
+	f.add(path+".expectedCodes", h.Status.check())
 	if h.Body != "" && h.Method == MethodHEAD {
 		f.add(path+".body", errors.New("responses to HEAD have none"))
 	} else if _, err := regexp.Compile(h.Body); err != nil {

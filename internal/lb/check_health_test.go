@@ -57,7 +57,7 @@ func TestCheckHealth(t *testing.T) {
 			h.TLS, h.Service, h.DNS, h.Send, h.Expect = &lb.HealthTLS{}, "a", &lb.DNSQuestion{}, "a", "b"
 		}), []string{
 			"health.method: tcp checks have no method", "health.path: tcp checks have no path", "health.host: tcp checks have no host", "health.headers: tcp checks have no headers",
-			"health.status: tcp checks have no status", "health.body: tcp checks have no body", "health.tls: tcp checks have no tls",
+			"health.expectedCodes: tcp checks have no expectedCodes", "health.body: tcp checks have no body", "health.tls: tcp checks have no tls",
 			"health.service: tcp checks have no service", "health.dns: tcp checks have no dns", "health.send: tcp checks have no send",
 			"health.expect: tcp checks have no expect"}},
 		"http with tls": {probing(lb.HealthHTTP, func(h *lb.HealthCheck) { h.Path, h.TLS = "/", &lb.HealthTLS{} }), []string{"health.tls: http checks have no tls"}},
@@ -77,7 +77,7 @@ func TestCheckHealth(t *testing.T) {
 		"host as header": {func(s *lb.Service) { s.Health.Headers = map[string]string{"Host": "a"} }, []string{"health.headers: use the field host"}},
 		"length":         {func(s *lb.Service) { s.Health.Headers = map[string]string{"Content-Length": "1"} }, []string{"health.headers: Content-Length is set by the check itself"}},
 		"status": {func(s *lb.Service) { s.Health.Status = lb.StatusSet{{200, 199}} },
-			[]string{"health.status: 200-199 is not a range of status codes: want 100 to 599"}},
+			[]string{"health.expectedCodes: 200-199 is not a range of status codes: want 100 to 599"}},
 		"body": {func(s *lb.Service) { s.Health.Body = "(" }, []string{"health.body: error parsing regexp: missing closing ): `(`"}},
 
 		"server name": {probing(lb.HealthGRPC, func(h *lb.HealthCheck) { h.TLS = &lb.HealthTLS{ServerName: "a..b"} }),

@@ -121,7 +121,7 @@ type HealthCheck struct {
 	// Headers are sent by HTTP and HTTPS checks. Values may be secrets.
 	Headers map[string]string `json:"headers,omitempty"`
 	// Status are the codes of a healthy HTTP response; none is DefaultStatus.
-	Status StatusSet `json:"status,omitempty"`
+	Status StatusSet `json:"expectedCodes,omitempty"`
 	// Body is a regular expression (RE2) that has to match within the first 64 KiB of an HTTP
 	// response's body; empty for any.
 	Body string `json:"body,omitempty"`

@@ -82,7 +82,7 @@ func checkResult(t *testing.T, name, text string, o Options) {
 	}
 	var want []lb.Service
 	for _, s := range im.services {
-		if s.Protocol == lb.UDP {
+		if s.Protocol == lb.UDP && s.Forward != lb.NAT {
 			s.Learn = lb.DefaultLearn
 		}
 		s.Backends = lb.SortBackends(s.Backends)

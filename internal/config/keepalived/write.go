@@ -120,7 +120,7 @@ func (w *writer) health(h *lb.HealthCheck) {
 	w.field("initially", h.Initially, h.Initially != lb.InitiallyAuto)
 	w.field("path", scalar(h.Path), h.Path != "")
 	w.field("host", scalar(h.Host), h.Host != "")
-	w.field("status", strconv.Quote(h.Status.String()), len(h.Status) > 0)
+	w.field("expectedCodes", strconv.Quote(h.Status.String()), len(h.Status) > 0)
 	w.field("body", scalar(h.Body), h.Body != "")
 	if h.TLS != nil {
 		w.field("tls", fmt.Sprintf("{serverName: %s}", scalar(h.TLS.ServerName)), true)

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/goccy/go-yaml/ast"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+)
+
+// declared is a field of a declaration of api/v1alpha1.
+type declared struct {
+	name string
+	// former is an earlier name in files; empty for none.
+	former string
+	// required says that its tag has neither omitempty nor omitzero.
+	required bool
+	index    []int
+	// low and high are the bounds of a number, from the tag "range".
+	low, high uint64
+}
+
+// declarations caches the fields of each type.
+var declarations sync.Map
+
+// fieldsOf returns the fields of a struct, with those of embedded ones, by their names in JSON.
+func fieldsOf(t reflect.Type) []declared {
+	if known, ok := declarations.Load(t); ok {
+		return known.([]declared)
+	}
+	var all []declared
+	for _, f := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" {
+			continue // embedded
+		}
+		d := declared{name: name, former: f.Tag.Get("formerly"), required: !strings.HasPrefix(options, "omit"), index: f.Index}
+		low, high, bounded := strings.Cut(f.Tag.Get("range"), "-")
+		d.low, _ = strconv.ParseUint(low, 10, 64)
+		if d.high, _ = strconv.ParseUint(high, 10, 64); !bounded {
+			d.high = math.MaxInt32
+		}
+		all = append(all, d)
+	}
+	declarations.Store(t, all)
+	return all
+}
+
+// decode reads a declaration strictly: each field by its name in JSON, and no others.
+func decode[T any](v value, to *T) { v.decodeStruct(reflect.ValueOf(to).Elem()) }
+
+func (v value) decodeStruct(to reflect.Value) {
+	declared := fieldsOf(to.Type())
+	fields := make([]field, len(declared))
+	for i := range declared {
+		d := &declared[i]
+		fields[i] = field{name: d.name, former: d.former, required: d.required, read: func(v value) {
+			v.decode(to.FieldByIndex(d.index), d)
+		}}
+	}
+	v.readFields(fields...)
+}
+
+// decode reads a value into one of the types of declarations.
+func (v value) decode(to reflect.Value, d *declared) {
+	switch kind := to.Kind(); {
+	case kind == reflect.Pointer:
+		to.Set(reflect.New(to.Type().Elem()))
+		v.decode(to.Elem(), d)
+	case to.Type() == reflect.TypeFor[metav1.Duration]():
+		duration(v, &to.Addr().Interface().(*metav1.Duration).Duration)
+	case kind == reflect.Struct:
+		v.decodeStruct(to)
+	case kind == reflect.Slice:
+		v.decodeList(to, d)
+	case kind == reflect.Map:
+		v.decodeTexts(to)
+	case kind == reflect.Bool:
+		var b bool
+		flag(v, &b)
+		to.SetBool(b)
+	case kind == reflect.String:
+		if s, ok := v.text(wanted(to.Type())); ok {
+			to.SetString(s)
+		}
+	default:
+		var n uint64
+		number(d.low, d.high)(v, &n)
+		to.SetInt(int64(n))
+	}
+}
+
+// wanted says which text a type holds.
+func wanted(t reflect.Type) string {
+	if t == reflect.TypeFor[v1alpha1.IPAddress]() {
+		return "an IPv4 or IPv6 address"
+	}
+	return "text"
+}
+
+func (v value) decodeList(to reflect.Value, d *declared) {
+	sequence, ok := v.node.(*ast.SequenceNode)
+	if !ok {
+		v.unexpected("a list")
+		return
+	}
+	to.Set(reflect.MakeSlice(to.Type(), len(sequence.Values), len(sequence.Values)))
+	for i, node := range sequence.Values {
+		value{decoder: v.decoder, path: fmt.Sprintf("%s[%d]", v.path, i), node: node}.decode(to.Index(i), d)
+	}
+}
+
+// decodeTexts reads a mapping with arbitrary keys and text values.
+func (v value) decodeTexts(to reflect.Value) {
+	mapping, ok := v.node.(*ast.MappingNode)
+	if !ok {
+		v.unexpected("a mapping")
+		return
+	}
+	to.Set(reflect.MakeMap(to.Type()))
+	for _, entry := range mapping.Values {
+		key := reflect.ValueOf(entry.Key.GetToken().Value)
+		at := value{decoder: v.decoder, path: v.pathOf(key.String()), node: entry.Value}
+		if to.MapIndex(key).IsValid() {
+			at.failf("already given")
+			continue
+		}
+		s, _ := at.text("text")
+		to.SetMapIndex(key, reflect.ValueOf(s).Convert(to.Type().Elem()))
+	}
+}
