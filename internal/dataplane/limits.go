@@ -38,6 +38,22 @@ type Limits struct {
 	Or []Limits
 }
 
+// Unlimited returns the limits of a data plane that serves everything, with that many backends of
+// a service.
+func Unlimited(backends int) Limits {
+	tunnels := []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve}
+	return Limits{
+		Forwards:    append(slices.Clone(tunnels), lb.NAT, lb.DSR),
+		OtherFamily: tunnels,
+		Segments:    []lb.SegmentType{lb.SegmentVLAN, lb.SegmentVXLAN, lb.SegmentGeneve},
+		MaxBackends: backends,
+		Schedulers:  []lb.Scheduler{lb.SchedulerRR, lb.SchedulerWRR, lb.SchedulerLC, lb.SchedulerWLC, lb.SchedulerSH},
+		Affinities:  []lb.Affinity{lb.AffinityClient, lb.AffinityQUIC},
+		Rings:       true, AffinityTimeouts: true, MaxConnections: true, FirewallMarks: true, Sources: true, FlowLimits: true,
+		FullTracking: true, IdleTimeouts: true, Reject: true, Membership: true, NextHopMACs: true,
+	}
+}
+
 // Of returns the limits of one of the joined data planes, or l itself if none is of that kind.
 func (l Limits) Of(kind string) Limits {
 	for _, one := range append([]Limits{l}, l.Or...) {

@@ -70,18 +70,7 @@ const maxServices = 4096
 
 // Limits returns what the data plane serves: everything, and enough backends for
 // any test.
-func Limits() dataplane.Limits {
-	return dataplane.Limits{
-		Forwards:    []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve, lb.NAT, lb.DSR},
-		OtherFamily: []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve},
-		Segments:    []lb.SegmentType{lb.SegmentVLAN, lb.SegmentVXLAN, lb.SegmentGeneve},
-		MaxBackends: 4096,
-		Schedulers:  []lb.Scheduler{lb.SchedulerRR, lb.SchedulerWRR, lb.SchedulerLC, lb.SchedulerWLC, lb.SchedulerSH},
-		Affinities:  []lb.Affinity{lb.AffinityClient, lb.AffinityQUIC},
-		Rings:       true, AffinityTimeouts: true, MaxConnections: true, FirewallMarks: true, Sources: true, FlowLimits: true,
-		FullTracking: true, IdleTimeouts: true, Reject: true, Membership: true, NextHopMACs: true,
-	}
-}
+func Limits() dataplane.Limits { return dataplane.Unlimited(4096) }
 
 // Update programs svc; see dataplane.DataPlane.
 func (d *Fake) Update(ctx context.Context, svc *lb.Service) (dataplane.Programmed, error) {

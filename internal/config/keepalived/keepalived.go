@@ -63,7 +63,7 @@ func Import(name, text string, o Options) (*Result, error) {
 		return nil, err
 	}
 	r := &Result{YAML: im.write(name), Findings: im.findings}
-	if _, err := config.Parser(unlimited())("configuration", r.YAML); err != nil {
+	if _, err := config.Parser(dataplane.Unlimited(maxBackends))("configuration", r.YAML); err != nil {
 		return nil, fmt.Errorf("%s: the translation is invalid: %w", printable(name), err)
 	}
 	return r, nil
@@ -83,21 +83,6 @@ func translate(name, text string, o Options) (*importer, error) {
 		}
 	}
 	return im, nil
-}
-
-// unlimited are limits that allow every service that an import writes: which data plane serves
-// them is decided later.
-func unlimited() dataplane.Limits {
-	return dataplane.Limits{
-		Forwards:         []lb.Forward{lb.NAT, lb.L2DSR, lb.IPIP, lb.GUE},
-		OtherFamily:      []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE},
-		MaxBackends:      maxBackends,
-		Schedulers:       []lb.Scheduler{lb.SchedulerRR, lb.SchedulerWRR, lb.SchedulerLC, lb.SchedulerWLC, lb.SchedulerSH},
-		Affinities:       []lb.Affinity{lb.AffinityClient},
-		AffinityTimeouts: true,
-		MaxConnections:   true,
-		FirewallMarks:    true,
-	}
 }
 
 // importer translates statements.

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"fairlead.io/fairlead/internal/config"
+	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/test/golden"
 )
@@ -72,7 +73,7 @@ func checkResult(t *testing.T, name, text string, o Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := config.Parse("f", r.YAML, unlimited())
+	c, err := config.Parse("f", r.YAML, dataplane.Unlimited(maxBackends))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, r.YAML)
 	}

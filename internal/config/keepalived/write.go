@@ -4,6 +4,8 @@ package keepalived
 
 import (
 	"fmt"
+	"net/netip"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -56,80 +58,71 @@ type writer struct {
 
 func (w *writer) comment(text string) { fmt.Fprintf(w, "%s# %s\n", w.indent, printable(text)) }
 
-// field writes a field with text, or a number, unless it is left at its default.
-func (w *writer) field(name string, value any, given bool) {
-	if given {
-		fmt.Fprintf(w, "%s%s: %v\n", w.indent, name, value)
-	}
-}
-
+// service writes a service without what it has by default.
 func (w *writer) service(s *lb.Service) {
 	fmt.Fprintf(w, "  - name: %s\n", scalar(s.Name))
 	w.indent = "    "
-	w.field("address", address(s.Address.String()), true)
-	w.field("port", s.Port, true)
-	w.field("protocol", s.Protocol, s.Protocol != lb.TCP)
-	w.field("forward", s.Forward, true)
-	w.field("scheduler", s.Scheduler, s.Scheduler != lb.SchedulerMaglev)
-	w.field("firewallMark", s.FirewallMark, s.FirewallMark != 0)
-	w.field("affinity", s.Affinity, s.Affinity != lb.AffinityFlow)
-	w.field("affinityTimeout", duration(s.AffinityTimeout), s.AffinityTimeout != 0)
-	w.field("minHealthy", s.MinHealthy, s.MinHealthy != 1)
+	rest := *s
+	rest.Name, rest.Health, rest.Backends = "", nil, nil
+	w.fields(rest, lb.Service{VIP: lb.VIP{Protocol: lb.TCP}, MinHealthy: 1})
 	if s.Health != nil {
-		w.health(s.Health)
+		fmt.Fprintf(w, "%shealth:\n", w.indent)
+		w.indent = "      "
+		w.fields(*s.Health, lb.HealthCheck{})
+		w.indent = "    "
 	}
 	if len(s.Backends) == 0 {
-		w.field("backends", "[]", true)
+		fmt.Fprintf(w, "%sbackends: []\n", w.indent)
 		return
 	}
 	fmt.Fprintf(w, "%sbackends:\n", w.indent)
 	for _, b := range s.Backends {
-		fmt.Fprintf(w, "      - {address: %s", address(b.Address.String()))
-		if b.Port != s.Port {
-			fmt.Fprintf(w, ", port: %d", b.Port)
-		}
-		if b.MonitorAddress.IsValid() {
-			fmt.Fprintf(w, ", monitorAddress: %s", address(b.MonitorAddress.String()))
-		}
-		if b.MonitorPort != 0 {
-			fmt.Fprintf(w, ", monitorPort: %d", b.MonitorPort)
-		}
-		if b.Weight != 1 {
-			fmt.Fprintf(w, ", weight: %d", b.Weight)
-		}
-		if b.Backup {
-			w.WriteString(", backup: true")
-		}
-		if b.MaxConnections != 0 {
-			fmt.Fprintf(w, ", maxConnections: %d", b.MaxConnections)
-		}
-		w.WriteString("}\n")
+		fmt.Fprintf(w, "      - %s\n", inline(b, lb.Backend{Port: s.Port, Weight: 1}))
 	}
 }
 
-func (w *writer) health(h *lb.HealthCheck) {
-	fmt.Fprintf(w, "%shealth:\n", w.indent)
-	w.indent = "      "
-	defer func() { w.indent = "    " }()
-	w.field("type", h.Type, true)
-	w.field("port", h.Port, h.Port != 0)
-	w.field("interval", duration(h.Interval), true)
-	w.field("timeout", duration(h.Timeout), true)
-	w.field("rise", h.Rise, true)
-	w.field("fall", h.Fall, true)
-	w.field("initially", h.Initially, h.Initially != lb.InitiallyAuto)
-	w.field("path", scalar(h.Path), h.Path != "")
-	w.field("host", scalar(h.Host), h.Host != "")
-	w.field("expectedCodes", strconv.Quote(h.Status.String()), len(h.Status) > 0)
-	w.field("body", scalar(h.Body), h.Body != "")
-	if h.TLS != nil {
-		w.field("tls", fmt.Sprintf("{serverName: %s}", scalar(h.TLS.ServerName)), true)
+// fields writes each field of a struct on a line, unless it has its usual value.
+func (w *writer) fields(v, usual any) {
+	for _, f := range given(v, usual) {
+		fmt.Fprintf(w, "%s%s\n", w.indent, f)
 	}
-	if h.DNS != nil {
-		w.field("dns", fmt.Sprintf("{name: %s, type: %s}", scalar(h.DNS.Name), h.DNS.Type), true)
+}
+
+// inline returns these fields in braces.
+func inline(v, usual any) string { return "{" + strings.Join(given(v, usual), ", ") + "}" }
+
+// given returns the fields of a struct of lb that don't have their usual values, as YAML: files
+// have the names of its JSON.
+func given(v, usual any) (fields []string) {
+	all, than := reflect.ValueOf(v), reflect.ValueOf(usual)
+	for _, f := range reflect.VisibleFields(all.Type()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		one := all.FieldByIndex(f.Index)
+		if name != "" && !reflect.DeepEqual(one.Interface(), than.FieldByIndex(f.Index).Interface()) {
+			fields = append(fields, name+": "+yamlOf(one))
+		}
 	}
-	w.field("send", scalar(string(h.Send)), h.Send != "")
-	w.field("expect", scalar(string(h.Expect)), h.Expect != "")
+	return fields
+}
+
+// yamlOf returns a value of lb as YAML.
+func yamlOf(v reflect.Value) string {
+	switch value := v.Interface().(type) {
+	case time.Duration:
+		return duration(value)
+	case netip.Addr:
+		return address(value.String())
+	case fmt.Stringer:
+		return scalar(value.String())
+	}
+	switch v.Kind() {
+	case reflect.String:
+		return scalar(v.String())
+	case reflect.Pointer:
+		return inline(v.Elem().Interface(), reflect.Zero(v.Type().Elem()).Interface())
+	default:
+		return fmt.Sprint(v.Interface())
+	}
 }
 
 // plain are texts that need no quotes, apart from YAML's words.
