@@ -9,7 +9,6 @@ import (
 	"math"
 	"net/netip"
 	"strings"
-	"time"
 	"unicode"
 )
 
@@ -46,10 +45,7 @@ func (s *Service) Check() []FieldError {
 	for i, a := range s.Balancers {
 		f.add(fmt.Sprintf("balancers[%d]", i), CheckAddress(a))
 	}
-	f.add("affinity", affinityWords.check("affinity", uint8(s.Affinity)))
-	f.add("affinityTimeout", s.checkAffinityTimeout())
-	f.add("scheduler", s.checkScheduler())
-	f.add("unavailable", unavailableWords.check("policy", uint8(s.Unavailable)))
+	s.checkChoice(&f)
 	s.checkTracking(&f)
 	s.Segment.check(f.add, "segment")
 	switch {
@@ -138,34 +134,6 @@ func checkName(name string) error {
 }
 
 func checkPort(port uint16) error { return checkRange(port, 1, math.MaxUint16) }
-
-// Bounds of Service.AffinityTimeout. Kubernetes' own are 1s and 24h.
-const (
-	MinAffinityTimeout = time.Second
-	MaxAffinityTimeout = 7 * 24 * time.Hour
-)
-
-func (s *Service) checkAffinityTimeout() error {
-	switch t := s.AffinityTimeout; {
-	case t == 0:
-		return nil
-	case s.Affinity != AffinityClient:
-		return fmt.Errorf("only with affinity client, this service has %s", s.Affinity)
-	default:
-		return checkRange(t, MinAffinityTimeout, MaxAffinityTimeout)
-	}
-}
-
-func (s *Service) checkScheduler() error {
-	if s.Affinity == AffinityQUIC && s.Scheduler != SchedulerMaglev {
-		return fmt.Errorf("%s can't read connection IDs: want maglev with affinity quic", s.Scheduler)
-	}
-	hashes := s.Scheduler == SchedulerMaglev || s.Scheduler == SchedulerSH
-	if s.Affinity == AffinityClient && s.AffinityTimeout == 0 && !hashes {
-		return fmt.Errorf("%s keeps a client's flows together only with an affinityTimeout; maglev and sh also without", s.Scheduler)
-	}
-	return schedulerWords.check("scheduler", uint8(s.Scheduler))
-}
 
 // Bounds of segment IDs: IEEE 802.1Q reserves 0 and 4095, RFC 7348 and RFC 8926 have 24
 // bits.

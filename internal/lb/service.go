@@ -280,6 +280,42 @@ func (t *Tracking) UnmarshalText(text []byte) error {
 	return trackingWords.read("tracking", string(text), (*uint8)(t))
 }
 
+// checkChoice checks the fields about the choice of backends.
+func (s *Service) checkChoice(f *findings) {
+	f.add("affinity", affinityWords.check("affinity", uint8(s.Affinity)))
+	f.add("affinityTimeout", s.checkAffinityTimeout())
+	f.add("scheduler", s.checkScheduler())
+	f.add("unavailable", unavailableWords.check("policy", uint8(s.Unavailable)))
+}
+
+// Bounds of Service.AffinityTimeout. Kubernetes' own are 1s and 24h.
+const (
+	MinAffinityTimeout = time.Second
+	MaxAffinityTimeout = 7 * 24 * time.Hour
+)
+
+func (s *Service) checkAffinityTimeout() error {
+	switch t := s.AffinityTimeout; {
+	case t == 0:
+		return nil
+	case s.Affinity != AffinityClient:
+		return fmt.Errorf("only with affinity client, this service has %s", s.Affinity)
+	default:
+		return checkRange(t, MinAffinityTimeout, MaxAffinityTimeout)
+	}
+}
+
+func (s *Service) checkScheduler() error {
+	if s.Affinity == AffinityQUIC && s.Scheduler != SchedulerMaglev {
+		return fmt.Errorf("%s can't read connection IDs: want maglev with affinity quic", s.Scheduler)
+	}
+	hashes := s.Scheduler == SchedulerMaglev || s.Scheduler == SchedulerSH
+	if s.Affinity == AffinityClient && s.AffinityTimeout == 0 && !hashes {
+		return fmt.Errorf("%s keeps a client's flows together only with an affinityTimeout; maglev and sh also without", s.Scheduler)
+	}
+	return schedulerWords.check("scheduler", uint8(s.Scheduler))
+}
+
 // Bounds of a service's times.
 const (
 	MinIdleTimeout = time.Second

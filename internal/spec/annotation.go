@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
@@ -57,6 +58,29 @@ func ParseAnnotations(svc *corev1.Service) (Settings, error) {
 		FirewallMark:   uint32(r.number(v1alpha1.AnnotationFirewallMark, math.MaxUint32)),
 	}
 	return s, errors.Join(r.errs...)
+}
+
+// Service returns the service of each port of a Service, without its name, VIP, forwarding mode,
+// sources, check and backends.
+func (s *Settings) Service(svc *corev1.Service) lb.Service {
+	port := lb.Service{Limits: s.Limits, Scheduler: s.Scheduler, FirewallMark: s.FirewallMark, MinHealthy: 1, Ephemeral: true}
+	if svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		seconds := corev1.DefaultClientIPServiceAffinitySeconds
+		// spec.sessionAffinityConfig may be missing in files.
+		if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+			seconds = *c.ClientIP.TimeoutSeconds
+		}
+		port.Affinity = lb.AffinityClient
+		port.AffinityTimeout = min(max(time.Duration(seconds)*time.Second, lb.MinAffinityTimeout), lb.MaxAffinityTimeout)
+	}
+	return port
+}
+
+// SetBackends sets the properties that annotations give to endpoints.
+func (s *Settings) SetBackends(endpoints []lb.Backend) {
+	for i := range endpoints {
+		endpoints[i].MaxConnections = s.MaxConnections
+	}
 }
 
 // MaxPorts is the number of ports of a Service that are served: the work for a Service grows

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -119,18 +118,9 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 			if !served {
 				continue
 			}
-			s := lb.Service{
-				Name:         spec.PortName(svc, port, address),
-				VIP:          vip,
-				Forward:      forward,
-				Scheduler:    settings.Scheduler,
-				FirewallMark: settings.FirewallMark,
-				Sources:      sources,
-				Limits:       limits,
-				MinHealthy:   1,
-				Ephemeral:    true,
-			}
-			s.Affinity, s.AffinityTimeout = affinity(svc)
+			s := settings.Service(svc)
+			s.Name, s.VIP, s.Forward = spec.PortName(svc, port, address), vip, forward
+			s.Sources, s.Limits = sources, limits
 			spec.SetDefaults(&s, health)
 			s.Membership, s.Balancers = t.membership(&s), t.balancers(&s)
 			endpoints := targets(byPort[spec.EndpointPort{Name: port.Name, Protocol: cmp.Or(port.Protocol, corev1.ProtocolTCP), IPv4: address.Is4()}])
@@ -139,9 +129,7 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 				return
 			}
 			s.Backends = t.backends(svc, &s, endpoints)
-			for i := range s.Backends {
-				s.Backends[i].MaxConnections = settings.MaxConnections
-			}
+			settings.SetBackends(s.Backends)
 			if s.Unannounced = s.Unannounced || t.relayTarget; t.relayTarget && forward == lb.DSR && len(s.Backends) == 0 {
 				continue // services with tunnels are kept: the sender may know other backends
 			}
@@ -204,20 +192,6 @@ func (t *translation) viaOtherGroup(svc *corev1.Service, forward lb.Forward) boo
 
 func local(svc *corev1.Service) bool {
 	return svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-}
-
-// affinity returns the affinity, and how long a client without new flows is remembered.
-// spec.sessionAffinityConfig may be missing in files.
-func affinity(svc *corev1.Service) (lb.Affinity, time.Duration) {
-	if svc.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
-		return lb.AffinityFlow, 0
-	}
-	seconds := corev1.DefaultClientIPServiceAffinitySeconds
-	if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
-		seconds = *c.ClientIP.TimeoutSeconds
-	}
-	timeout := time.Duration(seconds) * time.Second
-	return lb.AffinityClient, min(max(timeout, lb.MinAffinityTimeout), lb.MaxAffinityTimeout)
 }
 
 // balancer translates a LoadBalancer that this node's group serves.
