@@ -32,6 +32,23 @@ type BGPPeer struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.multihop) || !has(self.ttlSecurity)",message="not with multihop, which says itself how many hops away the router may be",fieldPath=".ttlSecurity"
 // +kubebuilder:validation:XValidation:rule="!has(self.port) || !has(self.passive) || !self.passive",message="not with passive: the router calls, not the agents",fieldPath=".port"
 type BGPPeerSpec struct {
+	// NodeSelector selects the nodes that have sessions with the router. The default is
+	// all nodes.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="want the operators In and NotIn with values, Exists and DoesNotExist without"
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+	// PasswordSecretRef is a key of a Secret in the agents' namespace with the TCP MD5
+	// password (RFC 2385). By default there is no password.
+	//
+	// +optional
+	PasswordSecretRef *SecretKeySelector `json:"passwordSecretRef,omitempty"`
+
+	PeerOptions `json:",inline"`
+}
+
+// PeerOptions are a router, and a peer of a node's configuration file.
+type PeerOptions struct {
 	// Address is the router's address, IPv4 or IPv6. The peers of one node have
 	// distinct addresses. Link-local IPv6 addresses are not allowed, as they need a
 	// zone; an address of the node itself (127.0.0.1) is allowed.
@@ -46,42 +63,37 @@ type BGPPeerSpec struct {
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967294
-	ASN int64 `json:"asn"`
+	ASN int64 `json:"asn" range:"1-4294967294"`
 	// Port is the port on which the router listens. The default is 179.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
-	Port int32 `json:"port,omitempty"`
-	// NodeSelector selects the nodes that have sessions with the router. The default is
-	// all nodes.
-	//
-	// +optional
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="want the operators In and NotIn with values, Exists and DoesNotExist without"
-	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+	Port int32 `json:"port,omitempty" range:"1-65535"`
 	// Passive waits for the router to connect. The default is false.
 	//
 	// +optional
 	Passive bool `json:"passive,omitempty"`
-	// PasswordSecretRef is a key of a Secret in the agents' namespace with the TCP MD5
-	// password (RFC 2385). By default there is no password.
-	//
-	// +optional
-	PasswordSecretRef *SecretKeySelector `json:"passwordSecretRef,omitempty"`
 	// Multihop is the maximum distance of an eBGP router in hops. The default is a
 	// directly connected router.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=2
 	// +kubebuilder:validation:Maximum=255
-	Multihop int32 `json:"multihop,omitempty"`
+	Multihop int32 `json:"multihop,omitempty" range:"2-255"`
+
+	SessionOptions `json:",inline"`
+}
+
+// SessionOptions are options of sessions with a router, and with clients of a route reflector.
+type SessionOptions struct {
 	// TTLSecurity is the maximum distance of received packets in hops (RFC 5082). It
 	// excludes multihop.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=254
-	TTLSecurity int32 `json:"ttlSecurity,omitempty"`
+	TTLSecurity int32 `json:"ttlSecurity,omitempty" range:"1-254"`
 	// HoldTime is the BGP hold time in whole seconds, at least 3s. The default is 90s.
 	//
 	// +optional
@@ -118,7 +130,7 @@ type BFD struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=255
-	Multiplier int32 `json:"multiplier,omitempty"`
+	Multiplier int32 `json:"multiplier,omitempty" range:"1-255"`
 	// Multihop sets whether packets may pass routers: true for UDP port 4784 (RFC 5883),
 	// false for 3784 (RFC 5881). The default is true with the peer's multihop, with a
 	// ttlSecurity above 1, and if the node's route to the router has a gateway.

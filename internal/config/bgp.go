@@ -4,15 +4,14 @@ package config
 
 import (
 	"fmt"
-	"math"
 	"net/netip"
 	"os"
 	"time"
 
-	"github.com/goccy/go-yaml/ast"
-
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // Default and bound of bgp.Config.ShutdownDelay: routers converge within some hundred
@@ -74,100 +73,30 @@ func peers(v value, to *[]bgp.Peer) {
 }
 
 func readPeer(v value, p *bgp.Peer) {
-	readSession(v, p,
-		required("address", &p.Address, checked(address, checkPeerAddress)),
-		required("asn", &p.ASN, number[uint32](1, bgp.MaxASN)),
-		optional("port", &p.Port, port),
-		optional("localAddress", &p.LocalAddress, checked(address, checkPeerAddress)),
-		optional("passive", &p.Passive, flag),
-		optional("multihop", &p.Multihop, number[uint8](2, math.MaxUint8)),
-	)
-	checkPeer(v, p)
-}
-
-// readSession reads the fields that single peers and ranges of clients have, and more.
-func readSession(v value, p *bgp.Peer, more ...field) {
-	p.HoldTime, p.RestartTime = bgp.DefaultHoldTime, bgp.DefaultRestartTime
-	v.readFields(append(more,
-		optional("ttlSecurity", &p.TTLSecurity, number[uint8](1, math.MaxUint8-1)),
-		optional("holdTime", &p.HoldTime, seconds(bgp.MinHoldTime, bgp.MaxHoldTime, "for ever")),
-		optional("restartTime", &p.RestartTime, seconds(time.Second, bgp.MaxRestartTime, "for not at all")),
-		optional("bfd", &p.BFD, bfd),
-		optional("passwordFile", &p.Password, passwordFile),
-		optional("passwordEnv", &p.Password, passwordEnv),
-	)...)
-	if p.Password.File != "" && p.Password.Env != "" {
-		v.at("passwordEnv").failf("not with passwordFile: want one of them")
-	}
-}
-
-// checkPeerAddress allows loopback addresses, unlike lb.CheckAddress, for a router on
-// the node itself. A link-local address would need a zone.
-func checkPeerAddress(a netip.Addr) error {
-	if a.IsLoopback() {
-		return nil
-	}
-	if a.IsLinkLocalUnicast() && a.Is6() {
-		return fmt.Errorf("%s is a link-local address: want an address without zone", a)
-	}
-	return lb.CheckAddress(a)
-}
-
-// seconds reads whole seconds in a range, or 0.
-func seconds(low, high time.Duration, zero string) reader[time.Duration] {
-	return checked(duration, func(t time.Duration) error {
-		switch {
-		case t%time.Second != 0:
-			return fmt.Errorf("%s is not a whole number of seconds", t)
-		case t != 0 && (t < low || t > high):
-			return fmt.Errorf("%s is out of range: want %s to %s, or 0s %s", t, low, high, zero)
-		}
-		return nil
-	})
-}
-
-// checkPeer rejects mutually exclusive fields.
-func checkPeer(v value, p *bgp.Peer) {
-	if p.Multihop != 0 && p.TTLSecurity != 0 {
-		v.at("ttlSecurity").failf("not with multihop, which already limits the number of hops")
-	}
-	if p.Passive && p.Port != 0 {
-		v.at("port").failf("not with passive: the peer connects, not this node")
-	}
+	var declared v1alpha1.PeerOptions
+	var local netip.Addr
+	secret := readSession(v, append(declaredFields(&declared),
+		optional("localAddress", &local, checked(address, spec.CheckPeerAddress))))
+	var found []lb.FieldError
+	*p, found = spec.Peer(&declared)
+	v.reportFieldErrors(found)
+	p.LocalAddress, p.Password = local, secret
 	both := p.Address.IsValid() && p.LocalAddress.IsValid() && !v.failedAny("address", "localAddress")
 	if both && p.Address.Is4() != p.LocalAddress.Is4() {
 		v.at("localAddress").failf("%s is not of the same family as the peer's address %s", p.LocalAddress, p.Address)
 	}
 }
 
-// bfd reads true, false, or a mapping of BFD settings.
-func bfd(v value, to **bgp.BFD) {
-	b, on := bgp.DefaultBFD, true
-	switch v.node.(type) {
-	case *ast.BoolNode:
-		flag(v, &on)
-	case *ast.MappingNode:
-		v.readFields(
-			optional("interval", &b.Interval, durationWithin(bgp.MinBFDInterval, bgp.MaxBFDInterval)),
-			optional("multiplier", &b.Multiplier, number[uint8](1, math.MaxUint8)),
-			optional("multihop", &b.Path, bfdPath),
-		)
-	default:
-		v.unexpected("true, false or a mapping")
-		return
+// readSession reads the fields of a session, and its password.
+func readSession(v value, fields []field) (password bgp.Secret) {
+	v.readFields(append(fields,
+		optional("passwordFile", &password, passwordFile),
+		optional("passwordEnv", &password, passwordEnv),
+	)...)
+	if password.File != "" && password.Env != "" {
+		v.at("passwordEnv").failf("not with passwordFile: want one of them")
 	}
-	if on {
-		*to = &b
-	}
-}
-
-func bfdPath(v value, to *bgp.BFDPath) {
-	multihop := false
-	if flag(v, &multihop); multihop {
-		*to = bgp.Multihop
-	} else {
-		*to = bgp.SingleHop
-	}
+	return password
 }
 
 // passwordFile reads the path of a password file, and validates the password.

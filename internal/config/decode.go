@@ -55,9 +55,12 @@ func fieldsOf(t reflect.Type) []declared {
 }
 
 // decode reads a declaration strictly: each field by its name in JSON, and no others.
-func decode[T any](v value, to *T) { v.decodeStruct(reflect.ValueOf(to).Elem()) }
+func decode[T any](v value, to *T) { v.readFields(declaredFields(to)...) }
 
-func (v value) decodeStruct(to reflect.Value) {
+// declaredFields returns the fields of a declaration.
+func declaredFields[T any](to *T) []field { return decoded(reflect.ValueOf(to).Elem()) }
+
+func decoded(to reflect.Value) []field {
 	declared := fieldsOf(to.Type())
 	fields := make([]field, len(declared))
 	for i := range declared {
@@ -66,7 +69,7 @@ func (v value) decodeStruct(to reflect.Value) {
 			v.decode(to.FieldByIndex(d.index), d)
 		}}
 	}
-	v.readFields(fields...)
+	return fields
 }
 
 // decode reads a value into one of the types of declarations.
@@ -77,8 +80,10 @@ func (v value) decode(to reflect.Value, d *declared) {
 		v.decode(to.Elem(), d)
 	case to.Type() == reflect.TypeFor[metav1.Duration]():
 		duration(v, &to.Addr().Interface().(*metav1.Duration).Duration)
+	case to.Type() == reflect.TypeFor[v1alpha1.BFD]():
+		v.decodeBFD(to.Addr().Interface().(*v1alpha1.BFD))
 	case kind == reflect.Struct:
-		v.decodeStruct(to)
+		v.readFields(decoded(to)...)
 	case kind == reflect.Slice:
 		v.decodeList(to, d)
 	case kind == reflect.Map:
@@ -135,5 +140,22 @@ func (v value) decodeTexts(to reflect.Value) {
 		}
 		s, _ := at.text("text")
 		to.SetMapIndex(key, reflect.ValueOf(s).Convert(to.Type().Elem()))
+	}
+}
+
+// decodeBFD reads true, false, or a mapping, which enables it unless it says otherwise.
+func (v value) decodeBFD(to *v1alpha1.BFD) {
+	on := true
+	switch v.node.(type) {
+	case *ast.BoolNode:
+		flag(v, &on)
+	case *ast.MappingNode:
+		decode(v, to)
+	default:
+		v.unexpected("true, false or a mapping")
+		return
+	}
+	if to.Enabled == nil {
+		to.Enabled = &on
 	}
 }

@@ -11,8 +11,10 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // Reflector is the parsed configuration file of a route reflector, with all defaults
@@ -94,13 +96,19 @@ func listenAt(v value, to *[]netip.Addr) {
 func readRange(v value, r *bgp.Range) {
 	r.MaxClients = bgp.DefaultMaxClients
 	unauthenticated := false
-	readSession(v, &r.Peer,
+	var declared v1alpha1.SessionOptions
+	var asn uint32
+	secret := readSession(v, append(declaredFields(&declared),
 		required("prefix", &r.Prefix, prefix),
-		optional("asn", &r.ASN, number[uint32](1, bgp.MaxASN)),
+		optional("asn", &asn, number[uint32](1, bgp.MaxASN)),
 		optional("maxClients", &r.MaxClients, number[int](1, maxClients)),
 		optional("accept", &r.Accept, accepted),
 		optional("unauthenticated", &unauthenticated, flag),
-	)
+	))
+	var found []lb.FieldError
+	r.Peer, found = spec.Session(&declared)
+	v.reportFieldErrors(found)
+	r.ASN, r.Password = asn, secret
 	switch protected := r.Password != (bgp.Secret{}); {
 	case protected && unauthenticated:
 		v.at("unauthenticated").failf("not with a password")

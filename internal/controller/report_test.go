@@ -56,7 +56,7 @@ func reports(w *testCluster) {
 	w.run()
 	g := w.group("g", 2)
 	p := &v1alpha1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "leaf"}, Spec: v1alpha1.BGPPeerSpec{
-		Address: "192.0.2.1", ASN: 65000, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"lb": "g"}},
+		PeerOptions: v1alpha1.PeerOptions{Address: "192.0.2.1", ASN: 65000}, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"lb": "g"}},
 	}}
 	w.create(p)
 	const none = "no ready node with a ready agent"

@@ -5,13 +5,10 @@ package kube
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"net/netip"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +16,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // Routes are the peers and policies of this node.
@@ -103,11 +100,15 @@ func (w *Cache) addPeer(r *Routes, p *v1alpha1.BGPPeer) {
 	if !chosen {
 		return
 	}
-	own := Peer{Name: p.Name}
-	if own.Peer, err = readPeer(&p.Spec, w.ASN); err != nil {
-		fail(err)
+	peer, wrong := spec.Peer(&p.Spec.PeerOptions)
+	if len(wrong) > 0 {
+		fail(fmt.Errorf("spec.%w", wrong[0]))
 		return
 	}
+	if peer.ASN == w.ASN {
+		peer.Multihop = 0 // an iBGP router may be any number of hops away
+	}
+	own := Peer{Name: p.Name, Peer: peer}
 	if own.Key, err = w.password(p.Spec.PasswordSecretRef); err != nil {
 		fail(err)
 		return
@@ -144,72 +145,4 @@ func (w *Cache) password(ref *v1alpha1.SecretKeySelector) ([]byte, error) {
 		return nil, fmt.Errorf("spec.passwordSecretRef: Secret %s: key %s: %w: the peer is not configured", ref.Name, key, err)
 	}
 	return password, nil
-}
-
-// readPeer reads a specification and sets defaults.
-func readPeer(s *v1alpha1.BGPPeerSpec, asn uint32) (p bgp.Peer, err error) {
-	if p.Address, err = netip.ParseAddr(s.Address); err != nil || p.Address.Zone() != "" || p.Address.Is4In6() {
-		return p, fmt.Errorf("spec.address: bad address %q: want IPv4 or IPv6 without a zone", s.Address)
-	}
-	for _, number := range []struct {
-		field     string
-		value     int64
-		low, high int64
-		needed    bool
-	}{
-		{"asn", s.ASN, 1, bgp.MaxASN, true},
-		{"port", int64(s.Port), 1, math.MaxUint16, false},
-		{"multihop", int64(s.Multihop), 2, math.MaxUint8, false},
-		{"ttlSecurity", int64(s.TTLSecurity), 1, math.MaxUint8 - 1, false},
-		{"bfd.multiplier", int64(s.BFD.Multiplier), 1, math.MaxUint8, false},
-	} {
-		if n := number.value; (n != 0 || number.needed) && (n < number.low || n > number.high) {
-			return p, fmt.Errorf("spec.%s: %w", number.field, lb.OutOfRange(n, number.low, number.high))
-		}
-	}
-	if s.Multihop != 0 && s.TTLSecurity != 0 {
-		return p, errors.New("spec.multihop: not with ttlSecurity")
-	}
-	p.ASN, p.Port, p.Passive = uint32(s.ASN), uint16(s.Port), s.Passive
-	p.Multihop, p.TTLSecurity = uint8(s.Multihop), uint8(s.TTLSecurity)
-	if p.ASN == asn {
-		p.Multihop = 0 // an iBGP router may be any number of hops away
-	}
-	if p.Passive {
-		p.Port = 0 // the router connects
-	}
-	return p, readTimes(s, &p)
-}
-
-func readTimes(s *v1alpha1.BGPPeerSpec, p *bgp.Peer) error {
-	b := bgp.DefaultBFD
-	p.HoldTime, p.RestartTime = bgp.DefaultHoldTime, bgp.DefaultRestartTime
-	for _, time := range []struct {
-		field     string
-		from      *metav1.Duration
-		to        *time.Duration
-		low, high time.Duration
-	}{
-		{"holdTime", s.HoldTime, &p.HoldTime, bgp.MinHoldTime, bgp.MaxHoldTime},
-		{"restartTime", s.RestartTime, &p.RestartTime, 0, bgp.MaxRestartTime},
-		{"bfd.interval", s.BFD.Interval, &b.Interval, bgp.MinBFDInterval, bgp.MaxBFDInterval},
-	} {
-		if time.from == nil {
-			continue
-		}
-		if *time.to = time.from.Duration; *time.to < time.low || *time.to > time.high {
-			return fmt.Errorf("spec.%s: %w", time.field, lb.OutOfRange(*time.to, time.low, time.high))
-		}
-	}
-	p.HoldTime, p.RestartTime = p.HoldTime.Truncate(time.Second), p.RestartTime.Truncate(time.Second)
-	if s.BFD != (v1alpha1.BFD{}) && (s.BFD.Enabled == nil || *s.BFD.Enabled) {
-		b.Multiplier = cmp.Or(uint8(s.BFD.Multiplier), b.Multiplier)
-		if multihop := s.BFD.Multihop; multihop != nil && *multihop {
-			b.Path = bgp.Multihop
-		} else if multihop != nil {
-			b.Path = bgp.SingleHop
-		}
-		p.BFD = &b
-	}
-	return nil
 }
