@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package spec translates specifications of the API into load-balancer services: those
-// of LoadBalancers, Fairlead's annotations of Services, and health checks; and what a
-// node reports into its status. The sources that follow an API server, the controller
-// and the API server call it, so that all of them read an object in the same way.
+// Package spec translates declarations of the API into load-balancer services and BGP
+// peers, with their defaults: objects, Fairlead's annotations of Services, and services
+// and peers of configuration files; and what a node reports into its status. Sources,
+// the configuration, the controller and the API server call it, so that all of them read
+// a declaration in the same way.
 package spec
 
 import (
