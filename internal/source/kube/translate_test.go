@@ -191,6 +191,9 @@ func describeService(b *strings.Builder, s *lb.Service) {
 	}
 	if h := s.Health; h != nil {
 		fmt.Fprintf(b, " health %s port %d path %q every %s", h.Type, h.Port, h.Path, h.Interval)
+		if h.Passive {
+			b.WriteString(" passive")
+		}
 	}
 	b.WriteString("\n")
 	if m := s.Membership; m.Self.IsValid() {
