@@ -104,6 +104,20 @@ type Announcement struct {
 	//
 	// +optional
 	Aggregate bool `json:"aggregate,omitempty"`
+	// Prepend is the number of extra repetitions of the own ASN in the path for eBGP
+	// peers. The default is 0.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=16
+	Prepend int32 `json:"prepend,omitempty" range:"0-16"`
+
+	RouteAttributes `json:",inline"`
+}
+
+// RouteAttributes are attributes of routes, which the clients of a route reflector may be
+// allowed to set, too.
+type RouteAttributes struct {
 	// Communities are standard ("65000:100", RFC 1997) and large ("65000:1:2", RFC
 	// 8092) communities.
 	//
@@ -116,20 +130,13 @@ type Announcement struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
-	LocalPreference *int64 `json:"localPreference,omitempty"`
+	LocalPreference *int64 `json:"localPreference,omitempty" range:"0-4294967295"`
 	// MED is the multi-exit discriminator. By default there is no attribute.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
-	MED *int64 `json:"med,omitempty"`
-	// Prepend is the number of extra repetitions of the own ASN in the path for eBGP
-	// peers. The default is 0.
-	//
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=16
-	Prepend int32 `json:"prepend,omitempty"`
+	MED *int64 `json:"med,omitempty" range:"0-4294967295"`
 }
 
 // Community is a standard or a large BGP community: two numbers of 16 bits, or three of

@@ -105,10 +105,14 @@ func (v value) decode(to reflect.Value, d *declared) {
 
 // wanted says which text a type holds.
 func wanted(t reflect.Type) string {
-	if t == reflect.TypeFor[v1alpha1.IPAddress]() {
+	switch t {
+	case reflect.TypeFor[v1alpha1.IPAddress]():
 		return "an IPv4 or IPv6 address"
+	case reflect.TypeFor[v1alpha1.Community]():
+		return `a community in quotes, such as "65021:100" or "65021:1:2"`
+	default:
+		return "text"
 	}
-	return "text"
 }
 
 func (v value) decodeList(to reflect.Value, d *declared) {

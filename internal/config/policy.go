@@ -13,26 +13,30 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // policies reads announcement policies, each for some prefixes.
 func policies(v value, to *[]bgp.Policy) {
 	before := map[uint16][]netip.Prefix{}
 	list(func(v value, p *bgp.Policy) {
-		v.readFields(
-			required("prefixes", &p.Prefixes, nonEmpty("prefix", list(prefix))),
-			optional("vlan", &p.VLAN, number[uint16](1, lb.MaxVLAN)),
-			optional("aggregate", &p.Aggregate, flag),
-			optional("nextHop4", &p.NextHop4, checked(address, lb.CheckAddress)),
-			optional("nextHop6", &p.NextHop6, checked(address, lb.CheckAddress)),
-			optional("communities", &p.Attributes, communities),
-			optional("localPreference", &p.LocalPreference, pointer(number[uint32](0, math.MaxUint32))),
-			optional("med", &p.MED, pointer(number[uint32](0, math.MaxUint32))),
-			optional("prepend", &p.Prepend, number[int](0, bgp.MaxPrepend)),
-			optional("linkBandwidth", &p.LinkBandwidth, bandwidth),
-		)
+		var declared v1alpha1.Announcement
+		var more bgp.Policy // what only files have
+		v.readFields(append(declaredFields(&declared),
+			required("prefixes", &more.Prefixes, nonEmpty("prefix", list(prefix))),
+			optional("vlan", &more.VLAN, number[uint16](1, lb.MaxVLAN)),
+			optional("nextHop4", &more.NextHop4, checked(address, lb.CheckAddress)),
+			optional("nextHop6", &more.NextHop6, checked(address, lb.CheckAddress)),
+			optional("linkBandwidth", &more.LinkBandwidth, bandwidth),
+		)...)
+		var found []lb.FieldError
+		*p, found = spec.Announcement(&declared)
+		v.reportFieldErrors(found)
+		p.Prefixes, p.VLAN, p.NextHop4, p.NextHop6 = more.Prefixes, more.VLAN, more.NextHop4, more.NextHop6
+		p.LinkBandwidth = more.LinkBandwidth
 		checkPolicy(v, p)
 		for i, one := range p.Prefixes {
 			checkReached(v.at(fmt.Sprintf("prefixes[%d]", i)), one, before[p.VLAN])
@@ -84,16 +88,6 @@ func checkPolicy(v value, p *bgp.Policy) {
 	if p.Aggregate && slices.ContainsFunc(p.Prefixes, all) {
 		v.at("aggregate").failf("not with a prefix of length 0: it would be a default route")
 	}
-}
-
-// communities reads standard and large communities, in any order.
-func communities(v value, to *bgp.Attributes) {
-	var ignored []struct{}
-	list(func(v value, _ *struct{}) {
-		if s, ok := v.text(`a community in quotes, such as "65021:100" or "65021:1:2"`); ok {
-			v.check(to.AddCommunity(s))
-		}
-	})(v, &ignored)
 }
 
 // maxBandwidth keeps what is announced far from what 32 bits of floating point

@@ -5,7 +5,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"net/netip"
 	"time"
 
@@ -119,12 +118,13 @@ func readRange(v value, r *bgp.Range) {
 
 // readAllowed reads limits of clients' attributes.
 func readAllowed(v value, a *bgp.Attributes) {
-	v.readFields(
-		optional("communities", a, communities),
-		optional("localPreference", &a.LocalPreference, pointer(number[uint32](0, math.MaxUint32))),
-		optional("med", &a.MED, pointer(number[uint32](0, math.MaxUint32))),
-		optional("linkBandwidth", &a.LinkBandwidth, bandwidth),
-	)
+	var declared v1alpha1.RouteAttributes
+	var width float32
+	v.readFields(append(declaredFields(&declared), optional("linkBandwidth", &width, bandwidth))...)
+	var found []lb.FieldError
+	*a, found = spec.Attributes(&declared)
+	v.reportFieldErrors(found)
+	a.LinkBandwidth = width
 }
 
 // accepted reads at least one prefix within which clients may announce.

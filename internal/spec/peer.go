@@ -70,6 +70,39 @@ func Session(o *v1alpha1.SessionOptions) (p bgp.Peer, errs []lb.FieldError) {
 	return p, errs
 }
 
+// Announcement translates the announcement of addresses into a policy without prefixes.
+func Announcement(o *v1alpha1.Announcement) (bgp.Policy, []lb.FieldError) {
+	attributes, errs := Attributes(&o.RouteAttributes)
+	if o.Prepend < 0 || o.Prepend > bgp.MaxPrepend {
+		fields{errs: &errs}.add("prepend", lb.OutOfRange(o.Prepend, 0, bgp.MaxPrepend))
+	}
+	attributes.Prepend = int(o.Prepend)
+	return bgp.Policy{Aggregate: o.Aggregate, Attributes: attributes}, errs
+}
+
+// Attributes translates attributes of routes.
+func Attributes(o *v1alpha1.RouteAttributes) (a bgp.Attributes, errs []lb.FieldError) {
+	f := fields{errs: &errs}
+	for i, c := range o.Communities {
+		if err := a.AddCommunity(string(c)); err != nil {
+			f.add(fmt.Sprintf("communities[%d]", i), err)
+		}
+	}
+	a.LocalPreference, a.MED = f.metric("localPreference", o.LocalPreference), f.metric("med", o.MED)
+	return a, errs
+}
+
+// metric returns nil for none.
+func (f fields) metric(name string, n *int64) *uint32 {
+	if n == nil {
+		return nil
+	}
+	if *n < 0 || *n > math.MaxUint32 {
+		f.add(name, lb.OutOfRange(*n, 0, uint32(math.MaxUint32)))
+	}
+	return new(uint32(*n))
+}
+
 // number returns a number that is 0, which is the default, or within bounds.
 func (f fields) number(name string, n, low, high int64) int64 {
 	if n != 0 && (n < low || n > high) {

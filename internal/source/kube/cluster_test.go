@@ -337,7 +337,7 @@ func (w *testCluster) routes(t *testing.T) {
 	a.until("a peer without its Secret is not configured", func() bool { file, _ := password(); return file == "" })
 	pool := &v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: "public"}}
 	pool.Spec.Addresses = []v1alpha1.AddressRange{"198.51.100.0/24"}
-	pool.Spec.Announce = &v1alpha1.Announcement{Aggregate: true, Communities: []v1alpha1.Community{"65021:100"}}
+	pool.Spec.Announce = &v1alpha1.Announcement{Aggregate: true, RouteAttributes: v1alpha1.RouteAttributes{Communities: []v1alpha1.Community{"65021:100"}}}
 	w.must(w.objects.Create(t.Context(), pool))
 	a.until("the pool's policy is there", func() bool {
 		a.mu.Lock()

@@ -4,12 +4,12 @@ package kube
 
 import (
 	"fmt"
-	"math"
 	"net/netip"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // poolPolicies returns the announcement policies of a pool; none for host routes without
@@ -19,9 +19,9 @@ func poolPolicies(pool *v1alpha1.AddressPool) (policies []bgp.Policy, problems [
 	if a == nil {
 		return nil, nil
 	}
-	p := bgp.Policy{}
-	if err := readAttributes(a, &p.Attributes); err != nil {
-		return nil, []string{"spec.announce: " + err.Error() + ": addresses are announced without attributes"}
+	p, wrong := spec.Announcement(a)
+	if len(wrong) > 0 {
+		return nil, []string{"spec.announce." + wrong[0].Error() + ": addresses are announced without attributes"}
 	}
 	var cidrs, ranges []netip.Prefix
 	for i, text := range pool.Spec.Addresses {
@@ -50,33 +50,4 @@ func poolPolicies(pool *v1alpha1.AddressPool) (policies []bgp.Policy, problems [
 		policies = append(policies, p)
 	}
 	return policies, problems
-}
-
-func readAttributes(a *v1alpha1.Announcement, to *bgp.Attributes) error {
-	for _, c := range a.Communities {
-		if err := to.AddCommunity(string(c)); err != nil {
-			return err
-		}
-	}
-	if a.Prepend < 0 || a.Prepend > bgp.MaxPrepend {
-		return fmt.Errorf("prepend %d is out of range: want 0 to %d", a.Prepend, bgp.MaxPrepend)
-	}
-	to.Prepend = int(a.Prepend)
-	var err error
-	if to.LocalPreference, err = readMetric("localPreference", a.LocalPreference); err != nil {
-		return err
-	}
-	to.MED, err = readMetric("med", a.MED)
-	return err
-}
-
-// readMetric reads a 32-bit number; nil is none.
-func readMetric(field string, n *int64) (*uint32, error) {
-	if n == nil {
-		return nil, nil
-	}
-	if *n < 0 || *n > math.MaxUint32 {
-		return nil, fmt.Errorf("%s %d is out of range: want 0 to %d", field, *n, uint32(math.MaxUint32))
-	}
-	return new(uint32(*n)), nil
 }
