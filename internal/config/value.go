@@ -5,6 +5,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/goccy/go-yaml/ast"
@@ -20,6 +21,8 @@ type decoder struct {
 	// services are those that have been read.
 	services serviceIndex
 	part     part
+	// declared are the fields of declarations that have been read.
+	declared map[reflect.Type][]declared
 	// mayBeEmpty takes a file without document as one without fields.
 	mayBeEmpty bool
 
@@ -60,9 +63,7 @@ type reader[T any] func(v value, to *T)
 
 // field is a field of a mapping.
 type field struct {
-	name string
-	// former is an earlier name; empty for none.
-	former   string
+	name     string
 	required bool
 	read     func(value)
 }
