@@ -11,7 +11,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type FileService struct {
 	// Name is unique in the file.
 	Name string `json:"name"`
-	// Address, Port and Protocol (tcp or udp, tcp by default) are those of the virtual address;
+	// Address, Port and Protocol (tcp or udp, tcp by default) are the virtual address;
 	// Segment is its virtual network, by default the untagged one.
 	Address  IPAddress `json:"address"`
 	Port     int32     `json:"port" range:"1-65535"`

@@ -15,8 +15,8 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 )
 
-// declared is a field of a declaration of api/v1alpha1.
-type declared struct {
+// declaredField is a field of a declaration of api/v1alpha1.
+type declaredField struct {
 	name string
 	// required says that its tag has neither omitempty nor omitzero.
 	required bool
@@ -25,8 +25,8 @@ type declared struct {
 	low, high uint64
 }
 
-// fieldsOf returns the fields of a struct, with those of embedded ones, by their names in JSON.
-func (d *decoder) fieldsOf(t reflect.Type) (all []declared) {
+// fieldsOf returns the fields of a struct and of embedded ones, by their names in JSON.
+func (d *decoder) fieldsOf(t reflect.Type) (all []declaredField) {
 	if known := d.declared[t]; known != nil {
 		return known
 	}
@@ -35,7 +35,7 @@ func (d *decoder) fieldsOf(t reflect.Type) (all []declared) {
 		if name == "" {
 			continue // embedded
 		}
-		one := declared{name: name, required: !strings.HasPrefix(options, "omit"), index: f.Index}
+		one := declaredField{name: name, required: !strings.HasPrefix(options, "omit"), index: f.Index}
 		low, high, bounded := strings.Cut(f.Tag.Get("range"), "-")
 		one.low, _ = strconv.ParseUint(low, 10, 64)
 		if one.high, _ = strconv.ParseUint(high, 10, 64); !bounded {
@@ -44,7 +44,7 @@ func (d *decoder) fieldsOf(t reflect.Type) (all []declared) {
 		all = append(all, one)
 	}
 	if d.declared == nil {
-		d.declared = make(map[reflect.Type][]declared)
+		d.declared = make(map[reflect.Type][]declaredField)
 	}
 	d.declared[t] = all
 	return all
@@ -67,7 +67,7 @@ func (d *decoder) fields(to reflect.Value) []field {
 }
 
 // decode reads a value into one of the types of declarations.
-func (v value) decode(to reflect.Value, d *declared) {
+func (v value) decode(to reflect.Value, d *declaredField) {
 	switch kind := to.Kind(); {
 	case kind == reflect.Pointer:
 		to.Set(reflect.New(to.Type().Elem()))
@@ -109,7 +109,7 @@ func wanted(t reflect.Type) string {
 	}
 }
 
-func (v value) decodeList(to reflect.Value, d *declared) {
+func (v value) decodeList(to reflect.Value, d *declaredField) {
 	sequence, ok := v.node.(*ast.SequenceNode)
 	if !ok {
 		v.unexpected("a list")

@@ -24,7 +24,7 @@ func policies(v value, to *[]bgp.Policy) {
 	before := map[uint16][]netip.Prefix{}
 	list(func(v value, p *bgp.Policy) {
 		var declared v1alpha1.Announcement
-		var more bgp.Policy // what only files have
+		var more bgp.Policy // fields that only files have
 		v.readFields(append(declaredFields(v, &declared),
 			required("prefixes", &more.Prefixes, nonEmpty("prefix", list(prefix))),
 			optional("vlan", &more.VLAN, number[uint16](1, lb.MaxVLAN)),

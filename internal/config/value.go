@@ -22,7 +22,7 @@ type decoder struct {
 	services serviceIndex
 	part     part
 	// declared are the fields of declarations that have been read.
-	declared map[reflect.Type][]declared
+	declared map[reflect.Type][]declaredField
 	// mayBeEmpty takes a file without document as one without fields.
 	mayBeEmpty bool
 

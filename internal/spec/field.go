@@ -84,7 +84,7 @@ func (f fields) prefixes(name string, texts []string) []netip.Prefix {
 	return list
 }
 
-// listener translates the options of a listener into those of its service.
+// listener sets the options of a listener in its service.
 func (f fields) listener(o *v1alpha1.ListenerOptions, s *lb.Service) {
 	if q := o.QUIC; q != nil {
 		s.QUIC = &lb.QUIC{ConfigID: int(q.ConfigID), ServerIDLength: int(q.ServerIDLength), NonceLength: int(q.NonceLength)}
@@ -93,7 +93,7 @@ func (f fields) listener(o *v1alpha1.ListenerOptions, s *lb.Service) {
 	f.word("unavailable", o.Unavailable, &s.Unavailable)
 }
 
-// pool translates the options of a pool into those of its service.
+// pool sets the options of a pool in its service.
 func (f fields) pool(o *v1alpha1.PoolOptions, s *lb.Service) {
 	s.MinHealthy = cmp.Or(int(o.MinHealthy), 1)
 	f.word("scheduler", o.Scheduler, &s.Scheduler)

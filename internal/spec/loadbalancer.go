@@ -2,7 +2,7 @@
 
 // Package spec translates declarations of the API into load-balancer services and BGP
 // peers, with their defaults: objects, Fairlead's annotations of Services, and services
-// and peers of configuration files; and what a node reports into its status. Sources,
+// and peers of configuration files; and reports of nodes into statuses. Sources,
 // the configuration, the controller and the API server call it, so that all of them read
 // a declaration in the same way.
 package spec

@@ -37,7 +37,8 @@ func Peer(o *v1alpha1.PeerOptions) (bgp.Peer, []lb.FieldError) {
 	return p, errs
 }
 
-// Session translates what peers and clients of a reflector have, with its defaults.
+// Session translates the options of a session, with a peer or a client of a reflector, and sets
+// its defaults.
 func Session(o *v1alpha1.SessionOptions) (p bgp.Peer, errs []lb.FieldError) {
 	f := fields{errs: &errs}
 	p.TTLSecurity = uint8(f.number("ttlSecurity", int64(o.TTLSecurity), 1, math.MaxUint8-1))

@@ -58,7 +58,7 @@ type writer struct {
 
 func (w *writer) comment(text string) { fmt.Fprintf(w, "%s# %s\n", w.indent, printable(text)) }
 
-// service writes a service without what it has by default.
+// service writes a service, without fields that have their defaults.
 func (w *writer) service(s *lb.Service) {
 	fmt.Fprintf(w, "  - name: %s\n", scalar(s.Name))
 	w.indent = "    "
