@@ -96,9 +96,6 @@ func (v value) at(path string) value {
 	return found
 }
 
-// has reports whether the value has a field of that name.
-func (v value) has(name string) bool { return child(v.node, name) != nil }
-
 // child returns a field or element of a node, or nil.
 func child(n ast.Node, step string) ast.Node {
 	switch n := n.(type) {
