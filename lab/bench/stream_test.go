@@ -13,7 +13,7 @@ import (
 
 // Each way in which a connection can break is distinguished, at the line
 // at which it happens.
-func TestStreamTellsWhatBroke(t *testing.T) {
+func TestStreamBreakage(t *testing.T) {
 	honest := func(line string) string { return "server1 " + line }
 	for _, test := range []struct {
 		want breakage

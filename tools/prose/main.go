@@ -2,13 +2,14 @@
 
 // Command prose finds phrases that are not plain, standard English (see the table in
 // patterns.go) in the comments and texts of programs, in pages and in the subjects of
-// commits. scripts/verify.sh runs it:
+// commits, and counts clauses that comments use too often (see clauses.go).
+// scripts/verify.sh runs it:
 //
 //	go -C tools run ./prose [-update] [BASE]
 //
 // BASE is the commit after which subjects are checked. What the tree still has is
-// counted in known.txt, a line for each pattern. A count may only fall, and -update
-// writes down that it has.
+// counted in known.txt, a line for each pattern and for each clause in a package. A count
+// may only fall, and -update writes down that it has.
 package main
 
 import (
@@ -42,12 +43,14 @@ func run(update bool, base string) error {
 		return err
 	}
 	var all []finding
+	var comments usage
 	for name := range strings.SplitSeq(strings.Trim(files, "\x00"), "\x00") {
 		text, err := os.ReadFile("../" + name)
 		if err != nil {
 			continue // deleted, and not committed yet
 		}
 		all = append(all, find(name, readable(name, text))...)
+		comments.add(name, text)
 	}
 	if base != "" {
 		subjects, err := git("log", "--no-merges", "--format=%h %s", base+"..HEAD")
@@ -56,7 +59,7 @@ func run(update bool, base string) error {
 		}
 		all = append(all, find("commit", subjects)...)
 	}
-	return compare(all, update)
+	return compare(all, &comments, update)
 }
 
 func git(args ...string) (string, error) {
@@ -78,7 +81,7 @@ func readable(name string, text []byte) string {
 	case strings.HasPrefix(name, "tools/prose/"), path.Base(name) == "go.mod", path.Base(name) == "go.sum":
 		return ""
 	case path.Ext(name) == ".go" && !generated.Match(text):
-		return ofGo(text)
+		return ofGo(text, true)
 	case path.Ext(name) == ".c", path.Ext(name) == ".h":
 		return ofC(string(text))
 	case path.Ext(name) == ".md", path.Ext(name) == ".yaml", path.Ext(name) == ".json", path.Ext(name) == ".sh", name == "Makefile":
@@ -87,8 +90,10 @@ func readable(name string, text []byte) string {
 	return ""
 }
 
-// ofGo returns the comments and strings of a Go file.
-func ofGo(text []byte) string {
+// ofGo returns the comments of a Go file, the words of the names that it declares, and
+// maybe its strings.
+func ofGo(text []byte, texts bool) string {
+	names := declared(text)
 	var s scanner.Scanner
 	set := token.NewFileSet()
 	file := set.AddFile("", set.Base(), len(text))
@@ -99,7 +104,10 @@ func ofGo(text []byte) string {
 		if kind == token.EOF {
 			return b.String()
 		}
-		if kind != token.COMMENT && kind != token.STRING {
+		switch {
+		case kind == token.IDENT && names[file.Offset(pos)]:
+			literal = split(literal)
+		case kind != token.COMMENT && (kind != token.STRING || !texts):
 			continue
 		}
 		for ; line < file.Line(pos); line++ {
@@ -130,8 +138,10 @@ type finding struct {
 	pattern     *pattern
 }
 
-// find returns what the patterns match in a text, line by line.
-func find(name, text string) []finding {
+// find returns the matches of all patterns in a text, line by line.
+func find(name, text string) []finding { return findAll(patterns, name, text) }
+
+func findAll(patterns []pattern, name, text string) []finding {
 	var found []finding
 	number := 0
 	for line := range strings.Lines(text) {
@@ -152,7 +162,7 @@ func find(name, text string) []finding {
 }
 
 // compare reports patterns that are found more often than known.txt allows.
-func compare(all []finding, update bool) error {
+func compare(all []finding, comments *usage, update bool) error {
 	known, err := readKnown()
 	if err != nil {
 		return err
@@ -181,13 +191,16 @@ func compare(all []finding, update bool) error {
 			fmt.Fprintf(&now, "%d\t%s\n", min(count, most), p.text)
 		}
 	}
+	over, lines := comments.compare(known)
+	now.WriteString(lines)
+	wrong += over
 	if update {
 		if err := os.WriteFile(knownFile, []byte(now.String()), 0o644); err != nil {
 			return err
 		}
 	}
 	if wrong > 0 {
-		return fmt.Errorf("%d patterns", wrong)
+		return fmt.Errorf("%d patterns or clauses", wrong)
 	}
 	return nil
 }

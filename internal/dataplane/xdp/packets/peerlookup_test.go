@@ -253,7 +253,7 @@ func (n *netNodes) update(t *testing.T, i int) {
 	update(t, n.nodes[i].plane, svc)
 }
 
-func (n *netNodes) tellAll(t *testing.T) {
+func (n *netNodes) updateAll(t *testing.T) {
 	for i := range n.nodes {
 		if !n.nodes[i].dead {
 			n.update(t, i)
@@ -349,18 +349,18 @@ func surviveAsked(t *testing.T, c natCase, seed uint64) {
 		switch action := random.IntN(7); {
 		case action == 0 && !node.dead: // a pod takes new connections, or none any more
 			node.serving = !node.serving || len(n.takers()) == 1
-			n.tellAll(t)
+			n.updateAll(t)
 		case action == 1 && !node.dead:
 			n.replace(i)
-			n.tellAll(t)
+			n.updateAll(t)
 		case action == 2 && node.dead:
 			n.replace(i)
 			n.start(t, i)
-			n.tellAll(t)
+			n.updateAll(t)
 		case action == 2 && len(n.alive()) > 2 && len(n.takers()) > 1:
 			node.dead = true
 			open = slices.DeleteFunc(open, func(o connection) bool { return o.pod.node == i })
-			n.tellAll(t)
+			n.updateAll(t)
 		case action > 2 && len(n.takers()) > 0:
 			began := connection{natCase: c}
 			began.client = netip.AddrPortFrom(c.client.Addr(), 20000+port)
