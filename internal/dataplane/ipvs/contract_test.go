@@ -144,7 +144,7 @@ func openTap(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), err // the runtime can't wait for one without a device
 }
 
-// retransmissions and pause are those of clients of NAT, whose first packet to a backend that
+// retransmissions and pause of NAT clients, whose first packet to a backend that
 // has left only ends the old connection, in the kernel's next tick.
 const (
 	retransmissions = 5
@@ -165,7 +165,7 @@ func (n *node) probe(t *testing.T, vip lb.VIP, client netip.AddrPort) (lb.Backen
 func (n *node) send(t *testing.T, vip lb.VIP, client netip.AddrPort) (to lb.BackendID, forwarded bool) {
 	t.Helper()
 	n.write(t, frame.Description{From: client, To: netip.AddrPortFrom(vip.Address, vip.Port), Protocol: frame.Protocol(vip.Protocol.String()), Flags: frame.SYN})
-	// The answer to an echo request comes after what the packet led to.
+	// The answer to an echo request comes after all effects of the packet.
 	n.write(t, frame.Description{From: netip.AddrPortFrom(router4, 0), To: netip.AddrPortFrom(node4, 0), Protocol: frame.ICMP})
 	if err := n.tap.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ type virtual struct {
 	id
 	scheduler string
 	flags     uint32
-	// timeout is that of persistence, in seconds.
+	// timeout of persistence, in seconds.
 	timeout uint32
 }
 
@@ -75,15 +75,15 @@ type server struct {
 	tunnelPort, tunnelFlags uint16
 }
 
-// description is what IPVS is to do for services.
+// description is an IPVS service with its servers.
 type description struct {
 	virtual virtual
 	// servers are sorted by address and port.
 	servers []server
 }
 
-// describe translates services that share an IPVS service: one, or those of a firewall mark,
-// which are alike. A backend without route stays without new flows.
+// describe translates services that share an IPVS service: one, or the services of a
+// firewall mark, which are alike. A backend without route stays without new flows.
 func describe(services []*lb.Service, unreachable func(netip.Addr) bool) description {
 	first := services[0]
 	d := description{virtual: virtual{id: idOf(first.VIP, first.FirewallMark), timeout: seconds(first.AffinityTimeout)}}

@@ -14,7 +14,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// text is a description as ipvsadm would write it, with numbers for what it has words.
+// text formats a description as ipvsadm would, with numbers instead of words.
 func (d description) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s %#x", d.virtual.id, d.virtual.scheduler, d.virtual.flags)

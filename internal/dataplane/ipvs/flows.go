@@ -19,7 +19,8 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// connections lists those of IPVS in the thread's network namespace.
+// connections is the file that lists IPVS's connections in the thread's network
+// namespace.
 const connections = "/proc/thread-self/net/ip_vs_conn"
 
 // flow is a connection of IPVS and the seconds until it ends without packets.
@@ -28,9 +29,9 @@ type flow struct {
 	expires int
 }
 
-// Flows lists IPVS's connections; that of a firewall mark is listed with the VIP to which the
-// client sent. IPVS has no age of a connection, so Flow.Age is 0, and the order is that of the
-// time that remains.
+// Flows lists IPVS's connections; a connection of a firewall mark is listed with the VIP to
+// which the client sent. IPVS has no age of a connection, so Flow.Age is 0, and flows are
+// sorted by the remaining time.
 func (p *Plane) Flows(ctx context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
 	var out dataplane.Flows
 	var matching []flow

@@ -42,8 +42,8 @@ func alike(a, b *lb.Service) error {
 }
 
 // group returns the services that share an IPVS service, in the order of their VIPs: svc, if
-// not nil, with those of its firewall mark. It is whole unless there are others that only an
-// earlier process knew.
+// not nil, with the services of its firewall mark. It is whole unless there are others that
+// only an earlier process knew.
 func (p *Plane) group(vip lb.VIP, mark uint32, svc *lb.Service) (group []*lb.Service, whole bool) {
 	if svc != nil {
 		group = append(group, svc)

@@ -22,7 +22,7 @@ type kernel struct {
 	tuned     tuned
 }
 
-// openKernel opens that of the calling thread's network namespace.
+// openKernel opens the kernel of the calling thread's network namespace.
 func openKernel() (k *kernel, err error) {
 	k = &kernel{tuned: tuned{}}
 	defer func() {
@@ -57,7 +57,7 @@ func (k *kernel) close() error {
 	return errors.Join(errs...)
 }
 
-// read returns what IPVS does for an id, nil if nothing.
+// read returns IPVS's service of an id, nil without one.
 func (k *kernel) read(i id) (*description, error) {
 	v, err := k.ipvs.virtual(i)
 	if v == nil || err != nil {
@@ -71,8 +71,8 @@ func (k *kernel) read(i id) (*description, error) {
 	return d, err
 }
 
-// program makes IPVS do what is described in the place of what it does, which is nil for
-// nothing. New servers come before others leave. Those in keep are not deleted.
+// program replaces an IPVS service, nil if there is none, by the wanted one. New servers
+// come before others leave. Those in keep are not deleted.
 func (k *kernel) program(is *description, want description, keep bool) error {
 	created := is == nil
 	if created {
@@ -119,7 +119,7 @@ func (k *kernel) program(is *description, want description, keep bool) error {
 	return nil
 }
 
-// remove ends what IPVS does for an id, if anything.
+// remove deletes IPVS's service of an id, if there is one.
 func (k *kernel) remove(i id) error {
 	err := k.ipvs.change(commandDeleteService, virtual{id: i})
 	if errors.Is(err, unix.ESRCH) {

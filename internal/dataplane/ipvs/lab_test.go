@@ -26,7 +26,8 @@ import (
 	"fairlead.io/fairlead/lab/netlab"
 )
 
-// patience is how long a test waits for what should take milliseconds, in an emulated machine.
+// patience is how long a test waits for changes that take milliseconds, in an emulated
+// machine.
 const patience = 20 * time.Second
 
 // refusal is how long a connection is tried that nothing answers.
@@ -55,7 +56,7 @@ func backends(vip netip.Addr) []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("fd00:2::101"), netip.MustParseAddr("fd00:2::102")}
 }
 
-// ports are those of the services and their backends: both listen.
+// ports of the services and their backends: both listen.
 var ports = []uint16{80, 8080}
 
 func newLab(t *testing.T) testLab {

@@ -32,7 +32,7 @@ func isTimeout(err error) bool {
 }
 
 // An agent that restarts, or ends between two calls, disturbs no connection and continues
-// counters. It deletes what it doesn't keep, but no other program's service.
+// counters. It deletes its stale services, but no other program's service.
 func TestRestart(t *testing.T) {
 	w := newLab(t)
 	first := w.open()
@@ -100,8 +100,8 @@ func (w testLab) wantServices(p *Plane, want ...id) {
 	})
 }
 
-// The kernel has what was described, to the last field, so that a second update finds nothing
-// to change.
+// The kernel has every field of the description, so that a second update finds nothing to
+// change.
 func TestIdempotent(t *testing.T) {
 	w := newLab(t)
 	p := w.open()
@@ -158,7 +158,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// An agent that crashed within an update leaves only what the next one deletes.
+// The next agent deletes everything that an agent which crashed within an update
+// leaves.
 func TestCrash(t *testing.T) {
 	w := newLab(t)
 	svc := service(vip6, lb.TCP, lb.NAT)
@@ -189,7 +190,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// node is what the data plane may change of the balancer.
+// node returns the state of the balancer that the data plane may change.
 func (w testLab) node(p *Plane) string {
 	w.t.Helper()
 	var text strings.Builder
@@ -217,7 +218,8 @@ func (w testLab) node(p *Plane) string {
 	return text.String()
 }
 
-// What another program flushes is reported, and there again after the next update.
+// A service that another program flushes is reported, and restored by the next
+// update.
 func TestFlushed(t *testing.T) {
 	w := newLab(t)
 	p := w.open()

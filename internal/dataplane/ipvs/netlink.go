@@ -69,10 +69,11 @@ const (
 	methodMask = 0x0007
 )
 
-// familyName is that of the generic netlink family; the kernel loads module ip_vs for it.
+// familyName is the name of the generic netlink family; the kernel loads module ip_vs for
+// it.
 const familyName = "IPVS"
 
-// MissingError says what the kernel lacks.
+// MissingError reports a feature that the kernel lacks.
 type MissingError struct {
 	// Module is the kernel module, for example "ip_vs".
 	Module string
@@ -109,7 +110,7 @@ func dial() (*conn, error) {
 	return &conn{c, family}, nil
 }
 
-// counted is what the kernel has counted of an IPVS service or a server.
+// counted has the kernel's counters of an IPVS service or a server.
 type counted struct{ connections, packets, bytes uint64 }
 
 // liveVirtual and liveServer are as the kernel has them.
@@ -154,7 +155,7 @@ func (c *conn) virtual(i id) (*liveVirtual, error) {
 	return v, decode(messages[0].Data, attrService, v.decode)
 }
 
-// servers lists those of an IPVS service, sorted.
+// servers returns the servers of an IPVS service, sorted.
 func (c *conn) servers(i id) ([]liveServer, error) {
 	messages, err := c.execute(commandGetServer, netlink.Dump, func(ae *netlink.AttributeEncoder) { ae.Nested(attrService, i.encode) })
 	if err != nil {

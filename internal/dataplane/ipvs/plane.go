@@ -59,17 +59,18 @@ type Plane struct {
 	// running are the goroutines that end with done.
 	running sync.WaitGroup
 
-	// mu guards what follows, and every change of the kernel's state.
+	// mu guards the fields below, and every change of the kernel's state.
 	mu     sync.Mutex
 	closed bool
 	// owned are the VIPs that the kernel's tables name as Fairlead's.
 	owned map[lb.VIP]entry
-	// services are those of owned that this process has programmed, with what was wrong
-	// with the routes to their backends then.
+	// services of owned that this process has programmed, with the errors of routes to
+	// their backends then.
 	services map[lb.VIP]*programmed
-	// counts are what has been counted of each service.
+	// counts has the traffic of each service.
 	counts map[lb.VIP]*count
-	// exits counts packets by forwarding mode, also those of deleted services.
+	// exits counts packets by forwarding mode, including packets of deleted
+	// services.
 	exits map[string]uint64
 }
 
@@ -84,9 +85,9 @@ var (
 	_ dataplane.FlowLister = (*Plane)(nil)
 )
 
-// Open reads what an earlier agent left in the calling thread's network namespace. It is
-// balanced on, unchanged, until Update or Prune. The error of a kernel without IPVS or
-// nftables names the missing module.
+// Open reads the services that an earlier agent left in the calling thread's network
+// namespace. They stay unchanged until Update or Prune. The error of a kernel without
+// IPVS or nftables names the missing module.
 func Open(cfg Config) (*Plane, error) {
 	k, err := openKernel()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 )
 
 // VIPs are local by routes of this protocol number and metric, in the kernel's table of local
-// addresses. The metric differs from that of the route to an interface's address.
+// addresses. The metric differs from the metric of the route to an interface's address.
 const (
 	routeProtocol = 0xfa
 	routeMetric   = 0xfa

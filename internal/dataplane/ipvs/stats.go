@@ -12,7 +12,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// count is what a service's clients have sent. It grows also if the kernel's counters begin
+// count is the traffic of a service's clients. It grows also if the kernel's counters begin
 // again, as with another firewall mark.
 type count struct {
 	total dataplane.Traffic
@@ -25,7 +25,7 @@ func (c counted) traffic() dataplane.Traffic {
 	return dataplane.Traffic{Packets: c.packets, Bytes: c.bytes, NewFlows: c.connections}
 }
 
-// observe adds what the kernel has counted of a service since it was last read.
+// observe adds the kernel's counts of a service since they were last read.
 func (p *Plane) observe(vip lb.VIP, now counted, exit string) {
 	c := p.counts[vip]
 	if c == nil {
@@ -152,7 +152,8 @@ func (p *Plane) eachService(ctx context.Context, fn func(lb.VIP, liveVirtual, []
 	})
 }
 
-// backends are those of a service, sorted; of an earlier process's, the IDs of IPVS's servers.
+// backends returns the backends of a service, sorted; for an earlier process's service, the
+// IDs of IPVS's servers.
 func (p *Plane) backends(vip lb.VIP, servers []liveServer) []lb.Backend {
 	if s, known := p.services[vip]; known {
 		return lb.SortBackends(s.Backends)
@@ -179,7 +180,8 @@ func findServer(servers []liveServer, id lb.BackendID) (int, bool) {
 }
 
 // CountFlows counts the active connections of all backends: with TCP the established ones,
-// with UDP all that have not timed out. Those of a firewall mark count for its first VIP.
+// with UDP all that have not timed out. Connections of a firewall mark count for its first
+// VIP.
 func (p *Plane) CountFlows(ctx context.Context) (dataplane.FlowCounts, error) {
 	counts := dataplane.FlowCounts{}
 	err := p.eachService(ctx, func(vip lb.VIP, _ liveVirtual, servers []liveServer) {

@@ -44,8 +44,8 @@ var sysctls = []sysctl{
 // tuned are the sysctls that this process has seen to.
 type tuned map[string]bool
 
-// tune sets what a service needs. An earlier value is written to the tables before it is
-// changed.
+// tune sets the sysctls that a service needs. An earlier value is written to the tables
+// before it is changed.
 func (k *kernel) tune(svc *lb.Service) error {
 	for i, s := range sysctls {
 		if k.tuned[s.path] || !s.needed(svc) {

@@ -17,10 +17,10 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// tableName is that of the nftables tables, one for each family.
+// tableName is the name of the nftables tables, one for each family.
 const tableName = "fairlead-ipvs"
 
-// entry is what the tables have about a service. Every VIP whose IPVS service is Fairlead's
+// entry is a service's state in the tables. Every VIP whose IPVS service is Fairlead's
 // has one, from before the IPVS service exists until after it doesn't.
 type entry struct {
 	// mark is the firewall mark of the service's packets; 0 is none.
@@ -31,7 +31,8 @@ type entry struct {
 	silent bool
 }
 
-// table is that of one family, with its sets, whose keys are address, protocol and port.
+// table is the nftables table of one family, with its sets, whose keys are address,
+// protocol and port.
 type table struct {
 	*nftables.Table
 	services, masquerade, silent *nftables.Set
@@ -40,13 +41,15 @@ type table struct {
 	settings *nftables.Set
 }
 
-// tables are those of both families. They exist as long as a service does.
+// tables are the nftables tables of both families. They exist as long as a service
+// does.
 type tables struct {
 	conn   *nftables.Conn
 	family map[uint16]*table
 }
 
-// openTables opens those of the calling thread's network namespace, which may not exist.
+// openTables opens the tables of the calling thread's network namespace, which may not
+// exist.
 func openTables() (tables, error) {
 	c, err := nftables.New()
 	if err != nil {
@@ -125,8 +128,8 @@ func (t *tables) present() ([]*table, error) {
 	return present, nil
 }
 
-// change replaces entries: before is what the tables have, after what they are to have; a
-// VIP in neither has none. It is one transaction.
+// change replaces entries: before is the present entry, after the wanted one; a VIP in
+// neither has none. It is one transaction.
 func (t *tables) change(vip lb.VIP, before, after *entry) error {
 	family := t.family[familyOf(vip.Address)]
 	had, wants := pointed(before), pointed(after)

@@ -13,8 +13,8 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Connections of both protocols and families reach both servers in all modes, and what they
-// send is counted.
+// Connections of both protocols and families reach both servers in all modes, and their
+// packets are counted.
 func TestModes(t *testing.T) {
 	w := newLab(t)
 	p := w.open()

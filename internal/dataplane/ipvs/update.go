@@ -21,7 +21,7 @@ func entryOf(s *lb.Service) entry {
 	return entry{mark: s.FirewallMark, masquerade: s.Forward == lb.NAT, silent: s.Unavailable == lb.Drop}
 }
 
-// Update programs svc. It reads what IPVS does and changes only what differs.
+// Update programs svc. It reads IPVS's state and changes only the differences.
 func (p *Plane) Update(ctx context.Context, svc *lb.Service) (out dataplane.Programmed, err error) {
 	if wrong := Limits().Check(svc); len(wrong) > 0 {
 		return out, fmt.Errorf("vip %s: %w", svc.VIP, wrong[0])
@@ -137,7 +137,7 @@ func entryIf(e entry, known bool) *entry {
 	return &e
 }
 
-// back undoes an update that failed: the service is what it was, or isn't.
+// back undoes an update that failed: it restores the earlier service, or none.
 func (p *Plane) back(vip lb.VIP, before entry, known bool, was *description) error {
 	failed := p.owned[vip]
 	if was == nil && len(p.sharing(vip, failed.mark)) == 0 {
@@ -218,7 +218,7 @@ func (p *Plane) hasAnother(vip lb.VIP) bool {
 }
 
 // disown takes a VIP without IPVS service from the tables and the local addresses. With the
-// last one, the tables and the settings are what they were before the first.
+// last one, it deletes the tables and restores the settings.
 func (p *Plane) disown(vip lb.VIP) error {
 	if !p.hasAnother(vip) {
 		if err := p.kernel.removeLocal(vip.Address); err != nil {

@@ -48,8 +48,8 @@ func (a *addresses) among(pl *plan) map[lb.BackendID]lb.VIP {
 	return found
 }
 
-// recheck queues the services with backends at addresses that have become those of VIPs, or
-// no longer are.
+// recheck queues the services with backends at addresses that have become VIPs, or no
+// longer are.
 func (p *Plane) recheck() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +136,7 @@ func (p *Plane) Discard(prefixes []netip.Prefix) error {
 	return nil
 }
 
-// addressFlags is what the service adds to those of its address.
+// addressFlags returns the flags that the service adds to its address.
 func (s *service) addressFlags() table.BalancerAddressFlag {
 	return when(!s.now.has(table.BalancerViewFlagVIEW_EMPTY), table.BalancerAddressFlagADDRESS_USABLE) |
 		when(s.now.has(table.BalancerViewFlagVIEW_REJECT), table.BalancerAddressFlagADDRESS_REJECT) |

@@ -23,7 +23,7 @@ func addressTable(t *testing.T, p *Plane) map[table.BalancerAddressKey]table.Bal
 	return have
 }
 
-// The table of addresses says what the services of each are, through every
+// The table of addresses has the flags of each address's services, through every
 // change and under the next agent.
 func TestAddresses(t *testing.T) {
 	const usable, reject = table.BalancerAddressFlagADDRESS_USABLE, table.BalancerAddressFlagADDRESS_REJECT

@@ -13,8 +13,8 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
 )
 
-// adopt reads the services that an earlier agent left in the tables, so that
-// what they use is not allocated again and their counters continue.
+// adopt reads the services that an earlier agent left in the tables, so that their
+// elements are not allocated again and their counters continue.
 func (p *Plane) adopt() error {
 	if err := p.tables.Adopt(); err != nil {
 		return err
@@ -95,7 +95,7 @@ func adoptVersion(t *table.Tables, view table.BalancerView, now time.Duration) (
 	return v, nil
 }
 
-// reserve takes what an adopted service uses out of the free places.
+// reserve marks the elements of an adopted service as used.
 func (s *service) reserve(t *table.Tables) error {
 	if err := t.Numbers.Reserve(s.number); err != nil {
 		return err

@@ -69,8 +69,8 @@ func (p *Plane) KeepAttached(ctx context.Context, report func(missing error)) {
 	}
 }
 
-// reattach attaches what is missing, and returns why some still is. The error is why the
-// data plane can't be used any more.
+// reattach restores missing attachments. It returns the reason if some are still
+// missing, and an error if the data plane can't be used any more.
 func (p *Plane) reattach(ctx context.Context) (missing, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

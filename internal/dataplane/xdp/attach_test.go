@@ -75,8 +75,8 @@ func openOn(t *testing.T, cfg Config, interfaces ...string) *Plane {
 	return p
 }
 
-// openAttached opens a data plane, closes it again, and returns to what it was
-// attached; the kernel keeps the attachments.
+// openAttached opens a data plane, closes it again, and returns its attachments,
+// which the kernel keeps.
 func openAttached(t *testing.T, pins string, mode program.Mode, interfaces ...string) map[string]program.Attachment {
 	t.Helper()
 	p := openOn(t, Config{PinDir: pins, Mode: mode}, interfaces...)
@@ -313,8 +313,8 @@ func TestRemoveRefuses(t *testing.T) {
 	}
 }
 
-// A service that needs what the running program of an earlier agent lacks is not
-// seen by that program: it is replaced first, and only then.
+// A service that needs a feature that an earlier agent's program lacks becomes
+// visible only after that program is replaced.
 func TestInheritedProgram(t *testing.T) {
 	pins := testPins(t)
 	inNamespace(t, func() {

@@ -16,8 +16,8 @@ import (
 // leaver is a counter of a backend that left, or got another counter, while packets that it
 // counts may be on their way.
 type leaver struct {
-	// backend is what records name it by, and before what the counter had counted for others, or
-	// until what it counts was added to another counter.
+	// backend is its number in records. before is the counter's value from other backends, or
+	// from before its count was added to another counter.
 	backend uint32
 	before  dataplane.Traffic
 	counter table.Extent // of size 1
@@ -26,21 +26,21 @@ type leaver struct {
 	after table.Ticket
 }
 
-// before is what the slot's counter had counted when the backend got it, less what another
-// counter has counted for the backend.
+// before is the value of the slot's counter when the backend got it, less the backend's
+// traffic on another counter.
 func (s *slot) before() dataplane.Traffic {
 	return dataplane.Traffic{Packets: s.detail.Before.Packets, Bytes: s.detail.Before.Bytes, NewFlows: s.newFlowsBefore}
 }
 
-// begin notes what before returns.
+// begin sets the value that before returns.
 func (s *slot) begin(before dataplane.Traffic) {
 	s.detail.Before = table.BalancerTraffic{Packets: before.Packets, Bytes: before.Bytes}
 	s.newFlowsBefore = before.NewFlows
 }
 
-// stageCounters notes what the counters of the slots begun have counted, which is exact: they
-// count nothing at present. If there are more slots than counters in the row, all slots get
-// others, which begin with what the former ones have counted by now.
+// stageCounters records the values of the counters of the slots begun, which are exact: these
+// counters count nothing at present. If there are more slots than counters in the row, all
+// slots get others, which begin with the present values of the former ones.
 func (v *version) stageCounters(t *table.Tables, counters *table.CounterReader, begun []uint16) (err error) {
 	counted := make([]dataplane.Traffic, len(v.slots))
 	if len(v.slots) > int(v.counters.Size) {
@@ -125,7 +125,7 @@ func retireTraffic(t *table.Tables, services map[lb.VIP]*service, quiet table.Ti
 }
 
 // retireTraffic ends counters of backends that left, or moved, and that no packet on its way is
-// counted by any more. What they counted is added to the backend's present counter, or to the
+// counted by any more. Their traffic is added to the backend's present counter, or to the
 // service's total of former backends.
 func (s *service) retireTraffic(t *table.Tables, quiet table.Ticket, read func(counter uint32) (dataplane.Traffic, error)) error {
 	var waiting, over []leaver

@@ -79,7 +79,7 @@ func (l *latestFlows) add(flow *table.BalancerFlow) {
 	}
 }
 
-// cut sorts by age, then client, and drops what is beyond the limit.
+// cut sorts by age, then client, and drops flows beyond the limit.
 func (l *latestFlows) cut() {
 	slices.SortFunc(l.flows, func(a, b table.BalancerFlow) int {
 		return cmp.Or(

@@ -26,7 +26,7 @@ type deviceGoneError struct{ program.Device }
 
 func (deviceGoneError) Error() string { return "device is gone" }
 
-// handoverDevices are those of the backends that XDP can't send to (package
+// handoverDevices returns the devices of backends that XDP can't send to (package
 // handover).
 func handoverDevices(pl *plan, r Resolver) []handoverDevice {
 	var devices []handoverDevice

@@ -22,8 +22,8 @@ import (
 	"fairlead.io/fairlead/test/fuzzrand"
 )
 
-// balanced is a plane with one service, of which time is what the test says: it
-// claims to decide like the model of dataplanetest.History.
+// balanced is a plane with one service whose clock the test sets. It should decide
+// like the model of dataplanetest.History.
 type balanced struct {
 	t       *testing.T
 	dir     string
@@ -49,9 +49,8 @@ func newBalanced(t *testing.T, svc lb.Service) *balanced {
 	return b
 }
 
-// open opens the plane that adopts what there is, with a program that is not
-// replaced. As no packet is under way while tables change, its grace periods
-// take no time.
+// open opens a plane that adopts the tables, with a program that is not replaced.
+// As no packet is under way while tables change, its grace periods take no time.
 func (b *balanced) open() {
 	p := openQuietPlane(b.t, b.dir, b.hops)
 	loaded, err := p.programs.Load(program.FeatureL2DSR)
@@ -75,7 +74,7 @@ func (b *balanced) Update(backends []dataplanetest.Backend, reachable func(netip
 	return err
 }
 
-// Pass implements dataplanetest.Subject: it moves what happened into the past.
+// Pass implements dataplanetest.Subject: it moves all timestamps into the past.
 func (b *balanced) Pass(d time.Duration) error {
 	b.plane.epoch = b.plane.epoch.Add(-d)
 	for _, flows := range []*ebpf.Map{b.plane.tables.Maps.Flows, b.plane.tables.Maps.FlowsPending} {
@@ -102,7 +101,7 @@ func (b *balanced) Sweep() error {
 	return b.plane.sweeper.sweep(b.plane.clock())
 }
 
-// Restart implements dataplanetest.Subject: one agent ends, the next adopts what it left.
+// Restart implements dataplanetest.Subject: one agent ends, the next adopts its tables.
 func (b *balanced) Restart() error {
 	err := b.plane.tables.Grace.Wait(b.t.Context(), b.plane.tables.Grace.Now())
 	if err = errors.Join(err, b.plane.sweeper.retireTraffic(), b.plane.Close()); err != nil {
@@ -139,7 +138,7 @@ func (b *balanced) Send(flow int, phase dataplanetest.Phase) (id netip.AddrPort,
 	return id, ok, err
 }
 
-// compareTraffic compares what is counted with what was sent, also while counters of backends
+// compareTraffic compares counters with the packets sent, also while counters of backends
 // that left, or whose counters moved, are not retired yet.
 func (b *balanced) compareTraffic() error {
 	s := b.plane.services[b.service.VIP]
@@ -206,7 +205,7 @@ func phasePacket(vip lb.VIP, client netip.AddrPort, phase dataplanetest.Phase, s
 	return frame, err
 }
 
-// shape is what the histories of a balancer's service are about.
+// shape returns the dimensions of the histories of a balancer's service.
 func (b *balanced) shape(flows, backends int) dataplanetest.Shape {
 	svc := &b.service
 	shape := dataplanetest.Shape{Datagrams: svc.Protocol == lb.UDP, Learn: svc.Learn, Full: svc.Tracking == lb.TrackingFull}
@@ -255,9 +254,9 @@ func historyServices() map[string]lb.Service {
 	return all
 }
 
-// The program and the agent do what the model says, packet by packet and count
-// by count, over random histories, restarts of the agent among them; and what is
-// promised to clients holds.
+// The program and the agent agree with the model in every packet and count over
+// random histories, including restarts of the agent, and keep the guarantees to
+// clients.
 func TestHistories(t *testing.T) {
 	const steps = 150
 	services := historyServices()

@@ -51,9 +51,9 @@ func remote(svc *lb.Service, b lb.Backend) netip.Addr {
 	return target(svc, b).Address
 }
 
-// vlan is the id under which packets for b are sent; 0 is untagged. What the
-// backend has takes precedence, then a VLAN device on the route; without either an
-// L2 packet stays in its VLAN and a tunnel runs untagged.
+// vlan is the id under which packets for b are sent; 0 is untagged. The backend's
+// own VLAN takes precedence, then a VLAN device on the route; without either an L2
+// packet stays in its VLAN and a tunnel runs untagged.
 func vlan(svc *lb.Service, b lb.Backend, hop nexthop.Hop) uint16 {
 	switch {
 	case b.Segment.Type == lb.SegmentVLAN || b.Segment.Type == lb.SegmentNone:
@@ -66,7 +66,7 @@ func vlan(svc *lb.Service, b lb.Backend, hop nexthop.Hop) uint16 {
 	return 0
 }
 
-// entry is a backend in its slot, without what slot.after adds.
+// entry returns a backend's slot, without the fields that slot.after sets.
 func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop) slot {
 	e := slot{
 		Backend: table.Backend{

@@ -15,8 +15,8 @@ import (
 // used at once (bpf/pick/admit.h).
 const limitWindow = uint64(time.Second) << table.BalancerLimitTimeLIMIT_TIME_SHIFT
 
-// limits are those of a service as the program has them: the time between two
-// new flows; 0 is unlimited.
+// limits are a service's limits as the program has them: the time between two new
+// flows; 0 is unlimited.
 type limits struct {
 	flagged
 	service, source uint64
@@ -43,8 +43,8 @@ func (l *limits) flags() table.BalancerViewFlag {
 
 func (l *limits) same(old property) bool { return *l == *old.(*limits) }
 
-// write stores the limits. Packets may be using them: each is one store, and what
-// has been used of them stays.
+// write stores the limits. Packets may be using them: each is one store, and the
+// used part of a limit stays.
 func (l *limits) write(t *table.Tables, number, _ uint32, _ property) error {
 	at := unsafe.Offsetof(table.BalancerService{}.Limit)
 	if err := table.WriteService(t, number, at+unsafe.Offsetof(table.BalancerLimit{}.Interval), l.service); err != nil {

@@ -13,11 +13,12 @@ import (
 
 const (
 	// closedSilence is how long a client that has closed has to be silent until
-	// its flow counts as ended: some round trips, in which what it closes with, and
-	// what its server still has to send, is acknowledged.
+	// its flow counts as ended: some round trips, in which its FIN and its server's
+	// last data are acknowledged.
 	closedSilence = 3 * time.Second
 	// closingTimeout is how long a flow that its client has closed may be silent
-	// and still need its record: a server may pause for a while. It is what Linux's connection tracking gives a connection after a FIN.
+	// and still need its record: a server may pause for a while. Linux's connection tracking has
+	// the same timeout after a FIN.
 	closingTimeout = 2 * time.Minute
 )
 

@@ -63,9 +63,9 @@ func (l *loader) discard() error {
 	return err
 }
 
-// program loads a program with what services and f need, until suits reports that the one
-// in use is right, and then calls use. Both are called with the plane's mu held. A program
-// that lacks by then what services need is not used.
+// program loads a program with f and the features that services need, until suits reports
+// that the one in use is right, and then calls use. Both are called with the plane's mu
+// held. A program that lacks a feature needed by then is not used.
 func (l *loader) program(ctx context.Context, f program.Features, suits func() bool, use func() error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

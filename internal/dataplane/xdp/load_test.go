@@ -47,7 +47,8 @@ func TestLoadDoesNotHoldUpdates(t *testing.T) {
 		err := promptly(func() error {
 			direct.Backends[0].Down = true // as a backend that has died
 			_, err := p.Update(context.Background(), direct)
-			// Another service needs by now what the program that is being loaded lacks.
+			// Another service needs by now a feature that the program being loaded
+			// lacks.
 			limited := manyBackends(netip.MustParseAddr("10.1.1.2"), 2)
 			limited.Unavailable = lb.Reject
 			p.mu.Lock()
@@ -162,7 +163,8 @@ func TestLargestTables(t *testing.T) {
 	must(t, errors.Join(err, p.Close()))
 }
 
-// Attach uses the program that Prepare has loaded, if it has what services need.
+// Attach uses the program that Prepare has loaded, if it has all features that
+// services need.
 func TestPrepare(t *testing.T) {
 	direct, tunnelled := manyBackends(vip4, 2), manyBackends(vip6, 2)
 	tunnelled.Forward = lb.IPIP

@@ -18,8 +18,8 @@ import (
 	"fairlead.io/fairlead/internal/nexthop"
 )
 
-// members are the nodes with which a service is shared, by what the program
-// recognises them by, and what they are (enum peer).
+// members are the nodes with which a service is shared: the key by which the
+// program recognises each, and its kind (enum peer).
 type members map[table.BalancerPeerKey]uint8
 
 // thisNode is shown in the place of a next hop.
@@ -91,9 +91,9 @@ func (s *sharing) flags() table.BalancerViewFlag {
 	return table.BalancerViewFlagVIEW_SHARED
 }
 
-// membersOf are those of a service. A balancer whose MAC address isn't known yet is
-// missing: what it sends is balanced once more, mostly to where it was sent. With DSR they are
-// the nodes to which packets are relayed, as limits don't count what comes from them.
+// membersOf returns the members of a service. A balancer whose MAC address isn't known yet is
+// missing: its packets are balanced once more, mostly to the same backend. With DSR the
+// members are the nodes to which packets are relayed, as limits don't count packets from them.
 func membersOf(pl plan) members {
 	m := members{}
 	shared := &pl.svc.Membership

@@ -21,8 +21,8 @@ import (
 // paths are the paths to backends that are open for probes.
 type paths struct {
 	p *Plane
-	// tables are those of the programs for probes, which have no NAT: GrowSessions doesn't
-	// change what is read of them.
+	// tables are the tables of the programs for probes, which have no NAT: GrowSessions
+	// doesn't change the ones that these programs read.
 	tables map[string]*ebpf.Map
 
 	// opening guards sender, which is nil before the first path, and closed. It is
@@ -83,8 +83,8 @@ func (p *Plane) Open(svc *lb.Service, b lb.Backend, port uint16) (path health.Pa
 	}, func() { p.paths.remove(svc.VIP, number) }, nil
 }
 
-// send makes what probes need in this network namespace, when the first path is
-// opened. It returns the address that probes of the VIP come from.
+// send sets up probes in this network namespace, when the first path is opened. It
+// returns the address that probes of the VIP come from.
 func (w *paths) send(vip, towards netip.Addr) (*healthpath.Sender, netip.Addr, error) {
 	w.opening.Lock()
 	defer w.opening.Unlock()

@@ -13,9 +13,9 @@ import (
 	"fairlead.io/fairlead/internal/nexthop"
 )
 
-// peerLookup says what happens to packets of other nodes: to which nodes one is relayed
-// when this node has no session for it, in order, and which backend of this node gets a new
-// flow that other nodes relay here.
+// peerLookup decides on packets of other nodes' sessions. It lists the nodes, in order, to
+// which a packet without a session on this node is relayed, and the backend of this node
+// that gets a new flow relayed here.
 type peerLookup struct {
 	flagged
 	order table.BalancerPeerLookup
@@ -136,9 +136,9 @@ func nodesWith(slots []slot, such func(*slot) bool) map[relayHop]bool {
 }
 
 // disableDeadNodes makes backends that have left the service unusable if they are on a
-// node that seems to be dead: of its present backends, or those of the version before,
-// one is down and none is up. The health of backends that have left isn't checked, and
-// the kernel keeps the entry of a silent neighbour for up to a minute; meanwhile packets
+// node that seems to be dead: of its backends, in this version or the one before, one is
+// down and none is up. The health of backends that have left isn't checked, and the
+// kernel keeps the entry of a silent neighbour for up to a minute; meanwhile packets
 // whose record is on another balancer would be sent there, and peer lookups to their
 // node (bpf/translate/lookup.h).
 func disableDeadNodes(slots []slot) {

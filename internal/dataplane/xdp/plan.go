@@ -14,14 +14,14 @@ import (
 	"fairlead.io/fairlead/internal/nexthop"
 )
 
-// plan is what a service's next version is made from.
+// plan is the input of a service's next version.
 type plan struct {
 	svc        *lb.Service
 	properties properties
 	features   program.Features
 	// backends are in the order of their names, which all nodes share; those that
-	// have left the service but may still have flows come behind them. Slots are what
-	// they will have in the tables, and refer to them.
+	// have left the service but may still have flows come behind them. Slots are
+	// their entries in the tables, and refer to them.
 	backends []lb.Backend
 	hops     []nexthop.Result
 	slots    []slot
@@ -29,8 +29,8 @@ type plan struct {
 	balancers []nexthop.Result
 	// kept marks the hops that an earlier agent used.
 	kept []bool
-	// ring is what the ring is built from: a backend that can't be used, or is
-	// down, has no weight. size counts it all the same, so that a neighbour or a
+	// ring is the input of the ring's construction: a backend that can't be used, or
+	// is down, has no weight. size counts it all the same, so that a neighbour or a
 	// server that comes and goes doesn't change the ring's size. indexes is the ring,
 	// if it is another one than before.
 	ring    []maglev.Backend

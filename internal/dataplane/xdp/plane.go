@@ -7,10 +7,10 @@
 // the tables that the program reads: for each service a Maglev ring and its
 // backends, ready to be written into packets. Reconcile drives it through the
 // dataplane.DataPlane interface. Everything that the kernel needs is pinned
-// under one directory, so packets are balanced also while no agent runs, and
-// the next agent adopts what it finds.
+// under one directory, so packets are balanced also while no agent runs, and the
+// next agent adopts its tables and attachments.
 //
-// Only this folder and those below it import an eBPF library.
+// Only this folder and its subfolders import an eBPF library.
 package xdp
 
 import (
@@ -82,7 +82,7 @@ type Config struct {
 	FilterPods bool
 	Mode       Mode
 	NAT        NAT
-	// Capacity of the tables; what is 0 is DefaultCapacity's.
+	// Capacity of the tables; a field that is 0 has DefaultCapacity's value.
 	Capacity Capacity
 	// Seed of the flow hash and of the rings: the same on all nodes of a cluster.
 	Seed uint64
@@ -97,13 +97,13 @@ type Config struct {
 	// Synchronize, if set, waits for a grace period in the kernel's place, for tests.
 	Synchronize func() error
 
-	// For tests: the tables' layout, if it is not the present one, and what is called
-	// in the place of the self-test, which takes longer than the tests do.
+	// For tests: the tables' layout, if it is not the present one, and a substitute
+	// for the self-test, which takes longer than the tests do.
 	layout string
 	test   func(program.Features) error
 }
 
-// What a Plane can do in addition to balancing.
+// Optional interfaces that a Plane implements.
 var (
 	_ dataplane.DataPlane       = (*Plane)(nil)
 	_ dataplane.Attacher        = (*Plane)(nil)
@@ -127,8 +127,9 @@ type Plane struct {
 	running  sync.WaitGroup
 
 	loader loader
-	// mu guards what follows and every write to the tables. It is never held while
-	// waiting for a grace period, the kernel's verifier, the resolver or a caller.
+	// mu guards the fields below and every write to the tables. It is never held
+	// while waiting for a grace period, the kernel's verifier, the resolver or a
+	// caller.
 	mu     sync.Mutex
 	closed bool
 	// unread is set until packets read the tables: Attach has not been called, and no
@@ -148,9 +149,9 @@ type Plane struct {
 	handover *program.Handover
 }
 
-// Open loads the program and adopts what an earlier agent pinned, in the current
-// network namespace. Services that an earlier agent programmed are balanced on,
-// unchanged, until Update or Prune. Attach puts the program to work.
+// Open loads the program and adopts an earlier agent's pinned tables, in the
+// current network namespace. Services that an earlier agent programmed are balanced
+// on, unchanged, until Update or Prune. Attach puts the program to work.
 func Open(cfg Config) (*Plane, error) {
 	hops, err := nexthop.New(cfg.Log, cfg.Interfaces, cfg.FilterPods)
 	if err != nil {
@@ -229,8 +230,8 @@ func logLarger(configured, has Capacity, log *slog.Logger) {
 	}
 }
 
-// begin adopts what is in the tables, writes the node's configuration, and starts
-// the goroutines that run until the plane is closed.
+// begin adopts the services in the tables, writes the node's configuration, and
+// starts the goroutines that run until the plane is closed.
 func (p *Plane) begin() error {
 	err := errors.Join(p.adopt(), p.tables.SetTunnels(p.config.TunnelEnds, p.config.TunnelPeers), p.tables.SetNATAddresses(p.config.NAT.Addresses))
 	if err != nil {

@@ -11,12 +11,13 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// property is what a version of a service has of one optional property. Its zero
+// property is one optional property of a version of a service. Its zero
 // value is a service without the property.
 type property interface {
 	// describe sets it from the service's specification.
 	describe(svc *lb.Service)
-	// needs are the program's features that it takes, and flags those of the view.
+	// needs returns the program's features that it takes, and the flags of the
+	// view.
 	needs() program.Features
 	flags() table.BalancerViewFlag
 	// stage completes it for a version with these slots, in the place of old, and
@@ -25,16 +26,17 @@ type property interface {
 	// same reports whether it is the same as old for packets.
 	same(old property) bool
 	// write stores it for the service of that number, in a view that is not in use,
-	// in the place of old. What a service has only once is in effect from then on.
+	// in the place of old. State that all views of a service share is in effect
+	// from then on.
 	write(t *table.Tables, number, view uint32, old property) error
-	// retire frees what next doesn't use, once the ticket is over. Next is nil if the
-	// service is deleted.
+	// retire frees elements that next doesn't use, once the ticket is over. Next is
+	// nil if the service is deleted.
 	retire(t *table.Tables, number uint32, next property, after table.Ticket) error
-	// adopt reads what an earlier agent wrote.
+	// adopt reads the property from an earlier agent's tables.
 	adopt(t *table.Tables, number uint32, s *table.BalancerService, slots []slot) error
 }
 
-// properties are those of a version of a service.
+// properties are the optional properties of a version of a service.
 type properties struct {
 	forwarding  forwarding
 	sharing     sharing
@@ -78,7 +80,7 @@ func when[T ~uint16 | ~uint32](on bool, t T) T {
 	return 0
 }
 
-// propertiesOf are those of a service.
+// propertiesOf returns the optional properties of a service.
 func propertiesOf(svc *lb.Service) *properties {
 	p := &properties{}
 	for _, one := range p.all() {
@@ -132,7 +134,7 @@ func (p *properties) write(t *table.Tables, number, view uint32, old *properties
 	return p.each(old, func(one, old property) error { return one.write(t, number, view, old) })
 }
 
-// retire frees what next doesn't use; nil is a deleted service.
+// retire frees elements that next doesn't use; nil is a deleted service.
 func (p *properties) retire(t *table.Tables, number uint32, next *properties, after table.Ticket) error {
 	var errs []error
 	for i, one := range p.all() {
@@ -149,7 +151,7 @@ func (p *properties) adopt(t *table.Tables, number uint32, s *table.BalancerServ
 	return p.each(p, func(one, _ property) error { return one.adopt(t, number, s, slots) })
 }
 
-// unavailable is what clients of a service without usable backends get.
+// unavailable is the answer to clients of a service without usable backends.
 type unavailable struct {
 	flagged
 	reject bool

@@ -80,7 +80,7 @@ func (q *quic) same(old property) bool {
 	return q.form == o.form && maps.Equal(q.servers, o.servers)
 }
 
-// write stores what differs from old.
+// write stores the differences from old.
 func (q *quic) write(t *table.Tables, number, _ uint32, old property) error {
 	before := old.(*quic)
 	errs := []error{before.drop(t, number, q.servers)}
@@ -108,7 +108,7 @@ func (q *quic) drop(t *table.Tables, number uint32, kept map[lb.ServerID]uint32)
 
 func (q *quic) retire(t *table.Tables, number uint32, next property, _ table.Ticket) error {
 	if next != nil {
-		return nil // write has dropped what next doesn't use
+		return nil // write has dropped elements that next doesn't use
 	}
 	return q.drop(t, number, nil)
 }

@@ -44,7 +44,7 @@ func (p *Plane) stageRing(s *service, v *version, pl plan) (err error) {
 	return nil
 }
 
-// builtFrom reports whether the version's ring is what Build makes of these.
+// builtFrom reports whether Build would make the version's ring of these.
 func (v *version) builtFrom(ring []maglev.Backend, size int) bool {
 	return v.built != nil && v.size == size && slices.Equal(v.built, ring)
 }

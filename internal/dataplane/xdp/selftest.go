@@ -257,7 +257,7 @@ func selfTestFrame(vip lb.VIP) (in, packet []byte, err error) {
 	return in, packet, err
 }
 
-// selfTestOverlay is what stands in front of a segment's frame.
+// selfTestOverlay returns the headers in front of a segment's frame.
 func selfTestOverlay(s lb.Segment) []gopacket.SerializableLayer {
 	ip := &layers.IPv4{
 		Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: selfTestPeer.Addr().AsSlice(), DstIP: selfTestEnd.AsSlice(),

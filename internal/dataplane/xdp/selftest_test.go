@@ -9,7 +9,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// The program in use contains what the services need, and nothing else.
+// The program in use contains the features that the services need, and no others.
 func TestProgramFeatures(t *testing.T) {
 	p := openTestPlane(t, testPins(t))
 	want := func(f program.Features) {

@@ -14,7 +14,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// service is what the tables hold of one service.
+// service is the state of one service in the tables.
 type service struct {
 	now     *version     // the version that packets see
 	number  table.Extent // of size 1; 0 before packets see the service
@@ -29,9 +29,9 @@ type service struct {
 	idle     time.Duration
 	// left counts the slots of backends that have left the service.
 	left int
-	// features are what the service needs of the program.
+	// features of the program that the service needs.
 	features program.Features
-	// members are who shares it, by what the program knows them.
+	// members are the nodes that share it.
 	members members
 	// started is when the service has started (hasNoPast); 0 if an earlier agent knew it.
 	started time.Duration
@@ -69,7 +69,7 @@ func (p *Plane) owners(ctx context.Context) (map[uint32]*owner, error) {
 	return owners, nil
 }
 
-// Delete takes the VIP out of the table and frees what the service used.
+// Delete removes the VIP from the table and frees the service's elements.
 func (p *Plane) Delete(ctx context.Context, vip lb.VIP) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,8 +79,8 @@ func (p *Plane) Delete(ctx context.Context, vip lb.VIP) error {
 	return p.delete(vip)
 }
 
-// delete deletes a service. After an error it is still one of the plane's, and what has
-// been done may be done again.
+// delete deletes a service. After an error it is still one of the plane's; delete can
+// be repeated.
 func (p *Plane) delete(vip lb.VIP) error {
 	s, known := p.services[vip]
 	if !known {

@@ -16,7 +16,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// What a failed Delete leaves in the tables is deleted when it is called again, and
+// The rest of a service after a failed Delete is deleted by the next Delete, or
 // before the VIP gets another service.
 func TestDeleteFails(t *testing.T) {
 	p := openTestPlane(t, testPins(t))

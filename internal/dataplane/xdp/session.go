@@ -124,7 +124,7 @@ func (w *sweeper) sweepPart(owners map[uint32]*owner) error {
 	return nil
 }
 
-// flowCounts is what the agent knows of a service's flow records.
+// flowCounts sums up a service's flow records.
 type flowCounts struct {
 	present   int    // when they were last counted
 	inserts   uint64 // at that time

@@ -18,21 +18,21 @@ import (
 type slot struct {
 	table.Backend
 	detail table.BalancerBackendDetail
-	// backend is what the service said of it last; nil if only an earlier agent knew.
+	// backend as the service had it last; nil if only an earlier agent knew it.
 	backend *lb.Backend
 	// hopErr is why the backend has no next hop; nil if it has.
 	hopErr error
 	// left is set if the backend isn't one of the service's any more, and wasUsable once it has
 	// been usable.
 	left, wasUsable bool
-	// newFlowsBefore is what the slot's counter of new flows had counted when the backend
-	// got it.
+	// newFlowsBefore is the value of the slot's counter of new flows when the backend got
+	// it.
 	newFlowsBefore uint64
 }
 
 func (s *slot) taken() bool { return s.detail.Port != 0 }
 
-// adopted reports whether only an earlier agent knew what the backend is.
+// adopted reports whether only an earlier agent knew the backend.
 func (s *slot) adopted() bool { return s.backend == nil }
 
 func (s *slot) usable() bool { return s.has(table.BalancerBackendFlagBACKEND_USABLE) }
@@ -96,7 +96,8 @@ func (v *version) place(id lb.BackendID) uint32 {
 	return v.table.Base + uint32(n) + 1
 }
 
-// after is the slot with what stays of the one that its backend has now.
+// after returns the slot with the lasting fields of the slot that its backend has
+// now.
 func (s slot) after(now *slot) slot {
 	s.Generation, s.detail.Before, s.newFlowsBefore = now.Generation, now.detail.Before, now.newFlowsBefore
 	s.wasUsable = now.wasUsable || s.usable()

@@ -10,7 +10,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// reading is what counters and services were at one time.
+// reading is the state of counters and services at one time.
 type reading struct {
 	exits   map[string]uint64
 	traffic []dataplane.Traffic
@@ -42,7 +42,7 @@ func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
 	return stats, nil
 }
 
-// readCounters reads the counters, and retires those of backends that left.
+// readCounters reads the counters, and retires the counters of backends that left.
 func readCounters(ctx context.Context, p *Plane) (r reading, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,7 +52,7 @@ func readCounters(ctx context.Context, p *Plane) (r reading, err error) {
 	if r.exits, err = p.programs.Exits(); err != nil {
 		return r, err
 	}
-	quiet := p.tables.Grace.Newest() // before reading: counters of what left earlier no longer grow
+	quiet := p.tables.Grace.Newest() // before reading: counters of backends that left earlier no longer grow
 	if r.traffic, err = p.tables.ReadTraffic(); err != nil {
 		return r, err
 	}
@@ -103,7 +103,7 @@ func (s *service) stats(traffic []dataplane.Traffic) dataplane.ServiceStats {
 	return st
 }
 
-// adoptedBackends are those of slots that an earlier agent left, sorted.
+// adoptedBackends returns the backends of slots that an earlier agent left, sorted.
 func adoptedBackends(slots []slot) []lb.Backend {
 	var backends []lb.Backend
 	for i := range slots {
@@ -115,7 +115,7 @@ func adoptedBackends(slots []slot) []lb.Backend {
 	return lb.SortBackends(backends)
 }
 
-// tracking sums up what is remembered of a service's flows.
+// tracking sums up the records of a service's flows.
 func (s *service) tracking(f table.BalancerFlowStats) dataplane.Tracking {
 	return dataplane.Tracking{
 		Unstable: s.now.ring.Unstable(), Flows: s.flows.present + s.sessions,

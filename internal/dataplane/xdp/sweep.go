@@ -29,7 +29,8 @@ const idleSlack = 250 * time.Millisecond
 // millisecond's worth.
 const forgetAtOnce = 256
 
-// sweeper removes what packets left in the tables and no service needs any more.
+// sweeper removes records that packets left in the tables and no service needs any
+// more.
 type sweeper struct {
 	p *Plane
 	// sessionsLeft is set if there may be NAT sessions without a service; only run
@@ -323,9 +324,9 @@ func (w *sweeper) settle(sw *swept, now time.Duration) error {
 }
 
 // settleVersion shows the version that follows from the records and returns it
-// with the records that it doesn't need; packets look for those of entries that
-// have become stable until the ticket is over. A service that has changed since
-// its records were read, or whose view is not free, waits for the next sweep.
+// with the records that it doesn't need; packets look for records of newly stable
+// entries until the ticket is over. A service that has changed since its records
+// were read, or whose view is not free, waits for the next sweep.
 func (w *sweeper) settleVersion(sw *swept, now time.Duration) (shown *version, unneeded []uint64, until table.Ticket, err error) {
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
@@ -340,7 +341,7 @@ func (w *sweeper) settleVersion(sw *swept, now time.Duration) (shown *version, u
 	}
 	next := s.now.next()
 	next.learned = s.now.learned
-	if next.learned == 0 { // or what is being learned would be forgotten
+	if next.learned == 0 { // or the flows being learned would be forgotten
 		next.ring = s.now.ring.Settle(sw.disagree, sw.idle, now)
 	}
 	next.free(sw.used)
@@ -378,7 +379,7 @@ func (v *version) free(used []bool) {
 	}
 }
 
-// retireTraffic adds what backends that left have counted to the totals of their services, which
+// retireTraffic adds the counts of backends that left to the totals of their services, which
 // the next agent reads from the tables.
 func (w *sweeper) retireTraffic() error {
 	w.p.mu.Lock()
@@ -394,7 +395,7 @@ func (w *sweeper) retireTraffic() error {
 	return retireTraffic(w.p.tables, w.p.services, quiet, traffic)
 }
 
-// trim removes what no service needs any more from the program in use, and
+// trim removes features that no service needs any more from the program in use, and
 // programs that hand nothing over any more.
 func (w *sweeper) trim() error {
 	attached := w.p.programs.Attached

@@ -14,8 +14,8 @@ import (
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
-// single is one balancer of a service with usable backends, of which those of
-// the given numbers are present.
+// single is one balancer of a service with usable backends, of which the given
+// numbers are present.
 func single(t *testing.T, svc lb.Service, flows, backends int, present ...int) *peers {
 	b := newBalanced(t, svc)
 	p := &peers{t: t, all: []*balanced{b}, homes: map[int]netip.AddrPort{}}
@@ -38,8 +38,8 @@ func (p *peers) begin(phase dataplanetest.Phase) {
 	}
 }
 
-// Records are swept only by who knows what they are for: those of a service that
-// a new agent has not received yet, or that changes while they are read, stay.
+// A sweep keeps the records of a service that a new agent has not received yet, or
+// that changes while they are read.
 func TestSweepOfForeignRecords(t *testing.T) {
 	svc := historyServices()["ipv4/tcp/flow/minimal"]
 	p := single(t, svc, 100, 4, 0, 1)
@@ -115,8 +115,8 @@ func TestSweepOfDeletedServices(t *testing.T) {
 	p.must(b.plane.tables.EachFlow(func(key uint64, _ *table.BalancerFlow) { t.Errorf("record %x is left", key) }))
 }
 
-// A service may learn its flows for longer than they may be idle: what has been
-// learned isn't forgotten before the change.
+// A service may learn its flows for longer than they may be idle: learned flows
+// aren't forgotten before the change.
 func TestLearnLongerThanIdleTime(t *testing.T) {
 	svc := historyServices()["ipv4/udp/flow/minimal"]
 	svc.Learn, svc.IdleTimeout = time.Minute, 30*time.Second
@@ -217,7 +217,7 @@ func TestUnrecordedFlowReports(t *testing.T) {
 	}
 }
 
-// What backends that left have counted is in the tables soon, so that the total doesn't go back
+// Counts of backends that left are in the tables soon, so that the total doesn't go back
 // if the agent is killed and the next one adopts them.
 func TestSweepRetiresTraffic(t *testing.T) {
 	svc := historyServices()["ipv4/tcp/flow/minimal"]

@@ -14,8 +14,8 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Trace runs a packet through a second instance of the program and returns what it
-// decided. Packets, counters and flows of the live one are not touched.
+// Trace runs a packet through a second instance of the program and returns the
+// verdict. Packets, counters and flows of the live one are not touched.
 func (p *Plane) Trace(ctx context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
 	p.loader.mu.Lock() // the program in use stays
 	defer p.loader.mu.Unlock()

@@ -20,7 +20,7 @@ type Unattached struct {
 	*Plane
 	// Hops is how backends are reached.
 	Hops Resolver
-	// Tables are what the program reads and writes.
+	// Tables that the program reads and writes.
 	Tables *table.Tables
 	// Programs loads programs that use the tables, and counts their exits.
 	Programs *program.Set
@@ -79,5 +79,5 @@ func (u *Unattached) SlotsInUse(vip lb.VIP) int {
 	return len(slotNumbers(u.services[vip].now.slots))
 }
 
-// Probes counts the probes of open paths by what became of them.
+// Probes counts the probes of open paths by outcome.
 func (u *Unattached) Probes() (map[string]uint64, error) { return u.paths.sender.Counters() }

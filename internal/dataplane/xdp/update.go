@@ -92,7 +92,7 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 	return programmed, errors.Join(p.addresses.show(vip, s.addressFlags()), err)
 }
 
-// note keeps what packets don't see of the service.
+// note records the service's user-space state.
 func (s *service) note(pl plan) {
 	s.features = pl.features
 	s.idle = pl.svc.Idle() + idleSlack
@@ -118,7 +118,7 @@ func (p *Plane) awaitReusable(s *service, known bool) error {
 func (p *Plane) stage(s *service, pl plan) (*version, error) {
 	counters := p.tables.CounterReader()
 	// The grace period of all that has left is over (awaitReusable): before their slots get other
-	// backends, what these counters have counted is noted.
+	// backends, the values of these counters are recorded.
 	if err := s.retireTraffic(p.tables, p.tables.Grace.Newest(), counters.Read); err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (p *Plane) stage(s *service, pl plan) (*version, error) {
 	return v, nil
 }
 
-// unstage frees what only the version uses; no packet has seen it.
+// unstage frees elements that only the version uses; no packet has seen it.
 func (v *version) unstage(t *table.Tables, s *service) {
 	now := s.now.memory(t)
 	for i, m := range v.memory(t) {
@@ -160,7 +160,7 @@ func (v *version) unstage(t *table.Tables, s *service) {
 	}
 }
 
-// stageTables writes what differs from the present version.
+// stageTables writes the differences from the present version.
 func (v *version) stageTables(t *table.Tables, s *service) (err error) {
 	for len(v.slots) > 0 && !v.slots[len(v.slots)-1].taken() {
 		v.slots = v.slots[:len(v.slots)-1]
@@ -217,7 +217,7 @@ func (p *Plane) show(vip lb.VIP, s *service, next *version, known bool) error {
 	return err
 }
 
-// publish makes a staged version visible and retires what it replaces.
+// publish makes a staged version visible and retires the one that it replaces.
 func (p *Plane) publish(vip lb.VIP, s *service, next *version, known bool) error {
 	number, view := s.number, 1-s.active
 	if !known {
@@ -252,7 +252,7 @@ func (p *Plane) publish(vip lb.VIP, s *service, next *version, known bool) error
 	return nil
 }
 
-// newNumber takes a number for a service; what is kept by number begins at zero.
+// newNumber takes a number for a service; arrays indexed by number begin at zero.
 func newNumber(t *table.Tables, vip lb.VIP) (table.Extent, error) {
 	number, err := t.Numbers.Alloc(1)
 	if err != nil {
@@ -264,7 +264,8 @@ func newNumber(t *table.Tables, vip lb.VIP) (table.Extent, error) {
 	return number, err
 }
 
-// replace records a visible version and retires what only the one before used.
+// replace records a visible version and retires elements that only the one before
+// used.
 func (p *Plane) replace(s *service, next *version) {
 	now := p.tables.Grace.Now()
 	old := s.now

@@ -14,7 +14,7 @@ import (
 )
 
 // version is one state of a service in the tables. It is immutable once packets
-// see it. The next version shares with it what doesn't change.
+// see it. The next version shares its unchanged elements.
 type version struct {
 	properties properties
 	ring       *tracking.Ring
@@ -25,13 +25,13 @@ type version struct {
 	// mu guards it.
 	numbers map[lb.BackendID]uint16
 	table   table.Extent // where the slots lie
-	// counters are those of the slots, and some for more. moved is what those of the version
-	// before had counted, if they are others; nil once packets see the version.
+	// counters of the slots, and some for more. moved has the values of the former version's
+	// counters, if they are others; nil once packets see the version.
 	counters table.Extent
 	moved    []dataplane.Traffic
 	flags    table.BalancerViewFlag
-	// built is what the ring was last built from, size how large, and desired the
-	// slots that came out; built is nil if the ring was adopted.
+	// built is the input of the ring's last construction, size its size, and
+	// desired the slots in the result; built is nil if the ring was adopted.
 	built   []maglev.Backend
 	size    int
 	desired []uint16
@@ -40,7 +40,7 @@ type version struct {
 	learned time.Duration
 }
 
-// memory is what the version uses of the arenas of rings and backends.
+// memory is the version's use of the arenas of rings and backends.
 func (v *version) memory(t *table.Tables) [3]used {
 	return [3]used{{t.RingChunks, v.entries}, {t.RingChunks, v.previous}, {t.BackendEntries, v.table}}
 }

@@ -44,8 +44,8 @@ func serviceAt(vip lb.VIP, backends int) *lb.Service {
 	return svc
 }
 
-// A packet that doesn't fit says so to its sender: the next-hop MTU is what is
-// left next to the tunnel's header, and the quote as long as it may be.
+// A packet that doesn't fit says so to its sender: the next-hop MTU leaves room for
+// the tunnel's header, and the quote is as long as it may be.
 func TestTooBig(t *testing.T) {
 	p, hops := newTestPlane(t)
 	eachVIP(t, func(t *testing.T, vip lb.VIP) {
@@ -114,8 +114,8 @@ func TestTooBigForSmallLinks(t *testing.T) {
 	}
 }
 
-// What must not be answered is dropped: ICMP errors, later fragments, packets
-// from or to many (RFC 1812 §4.3.2.7, RFC 4443 §2.4).
+// Packets that must not be answered are dropped: ICMP errors, later fragments,
+// packets from or to many (RFC 1812 §4.3.2.7, RFC 4443 §2.4).
 func TestNoAnswer(t *testing.T) {
 	p, hops := newTestPlane(t)
 	for _, vip := range []netip.Addr{vip4, vip6} {
@@ -327,8 +327,8 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// Answers are limited for each kind and processor: never more than a burst and
-// what a second allows, and one kind leaves the others alone.
+// Answers are limited for each kind and processor: never more than a burst and a
+// second's rate, and one kind leaves the others alone.
 func TestAnswerLimit(t *testing.T) {
 	p, hops := newTestPlane(t)
 	empty := manyBackends(vip4, 0)

@@ -37,8 +37,8 @@ func TestTunnelChecksum(t *testing.T) {
 	})
 }
 
-// So it is around what has no checksum of its own to go by: fragments and ICMP errors, of even
-// and odd lengths.
+// The same holds for inner packets without a complete checksum: fragments and ICMP errors, of
+// even and odd lengths.
 func TestTunnelChecksumOfFragments(t *testing.T) {
 	id := uint32(0)
 	eachTunnel(t, func(t *testing.T, p *xdp.Unattached, svc *lb.Service) {
@@ -168,7 +168,7 @@ func wrongSum6(packet []byte) string {
 	return wrongPayload(layers.IPProtocol(packet[6]), packet[8:40], packet[40:length])
 }
 
-// wrongPayload checks what follows an IP header with these addresses.
+// wrongPayload checks the payload of an IP header with these addresses.
 func wrongPayload(protocol layers.IPProtocol, addresses, data []byte) string {
 	pseudo := func(data []byte) uint16 {
 		rest := binary.BigEndian.AppendUint32(nil, uint32(len(data)))

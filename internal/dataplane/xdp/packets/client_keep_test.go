@@ -33,8 +33,8 @@ func TestClientsOutliveAgents(t *testing.T) {
 	w.wantHomes(homes)
 }
 
-// Records that are not needed are deleted: those that are too old, those of backends
-// that have left, and those of services that don't remember clients any more.
+// Unneeded records are deleted: records that are too old, and records of backends
+// that have left and of services that don't remember clients any more.
 func TestClientsAreSwept(t *testing.T) {
 	eachClientService(t, clientPlane(t), 4, func(w *clientService) {
 		want := func(n int) {
@@ -208,7 +208,7 @@ func TestFloodEvictsNoClient(t *testing.T) {
 // Services without a time-out write no record and look for none.
 func TestClientsOnlyWithTimeout(t *testing.T) {
 	p := clientPlane(t)
-	special := openQuietPlane(t, testPins(t), newStaticHops()) // its program has what the services need
+	special := openQuietPlane(t, testPins(t), newStaticHops()) // its program has all needed features
 	for n, c := range clientCases() {
 		t.Run(c.String(), func(t *testing.T) {
 			w := newClientService(t, p, c, 8)

@@ -121,7 +121,7 @@ func (w *clientService) leave() {
 	}
 }
 
-// clientFeatures are what the services of clientCases need.
+// clientFeatures are needed by the services of clientCases.
 const clientFeatures = program.FeatureL2DSR | program.FeatureNAT | program.FeatureDSR | program.FeatureClients
 
 // clientPlane is a plane for the services of clientCases.

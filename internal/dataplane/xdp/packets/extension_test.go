@@ -10,8 +10,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// fragmentHeader is that of RFC 8200 §4.5; the field has the offset in bytes and
-// "more" in its lowest bit.
+// fragmentHeader returns the header of RFC 8200 §4.5; the field has the offset in
+// bytes and "more" in its lowest bit.
 func fragmentHeader(next byte, id uint32, field uint16) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16([]byte{next, 0}, field), id)
 }

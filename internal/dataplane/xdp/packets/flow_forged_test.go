@@ -198,7 +198,7 @@ func TestForgedResetKeepsRecord(t *testing.T) {
 	}
 }
 
-// Numbers that aren't those of the closed connection belong to another one, whose SYN another
+// Sequence numbers outside the closed connection belong to another one, whose SYN another
 // balancer got.
 func TestClosedPortReuse(t *testing.T) {
 	p := quietPlane(t, testPins(t), program.FeatureL2DSR)

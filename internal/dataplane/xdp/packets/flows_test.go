@@ -20,8 +20,8 @@ func flows(t *testing.T, p *xdp.Unattached, query dataplane.FlowQuery) dataplane
 	return found
 }
 
-// What is recorded is listed, with the backend that packets go to, filtered and
-// cut as asked.
+// Recorded flows are listed with the backend that packets go to, filtered and
+// limited by the query.
 func TestFlows(t *testing.T) {
 	p, _ := newTestPlane(t)
 	web, other := manyBackends(vip4, 4), manyBackends(vip6, 4)

@@ -244,7 +244,8 @@ func dump(frame []byte) string {
 	return gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default).Dump()
 }
 
-// update programs a service. In short mode programs keep what it needs.
+// update programs a service. In short mode programs keep the features that it
+// needs.
 func update(t *testing.T, p *xdp.Unattached, svc *lb.Service) dataplane.Programmed {
 	t.Helper()
 	programmed, err := p.Update(context.Background(), svc)

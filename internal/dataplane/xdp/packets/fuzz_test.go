@@ -145,8 +145,8 @@ func counted(exits map[string]uint64, prefixes []string) (sum uint64) {
 	return sum
 }
 
-// put puts packets into the program, and says what is wrong with their verdicts
-// or with the counters.
+// put runs packets through the program, and returns an error if their verdicts or
+// the counters are wrong.
 func (f *fuzzed) put(packets [][]byte) error {
 	program, err := f.plane.Program()
 	if err != nil {
@@ -191,9 +191,9 @@ func (f *fuzzed) put(packets [][]byte) error {
 }
 
 // Random and damaged packets of all kinds, for FAIRLEAD_FUZZ (a duration such as
-// 60s): the program gives a verdict that it has a counter for, counts every
-// packet exactly once, and passes what it passes untouched. If all checksums of a packet are
-// right, those of what is sent are.
+// 60s): the program gives a verdict that it has a counter for, counts every packet exactly
+// once, and doesn't change packets that it passes. If all checksums of a packet are right,
+// the checksums of the packet sent are right, too.
 func TestFuzz(t *testing.T) {
 	long := fuzzrand.Duration(t, fuzzDuration)
 	f := newFuzzed(t)
@@ -317,7 +317,7 @@ func tags(random *rand.Rand) (out []byte) {
 	return out
 }
 
-// afterIP is where what follows an untagged frame's first IP header begins.
+// afterIP returns the offset behind an untagged frame's first IP header.
 func afterIP(in []byte) int {
 	if len(in) > atIP && in[atIP]>>4 == 6 {
 		return atIP + 40
@@ -366,7 +366,7 @@ func header(random *rand.Rand, in []byte) []byte {
 	return in
 }
 
-// fit makes an untagged frame's IP length what the frame has, so that the rest
+// fit sets an untagged frame's IP length to the frame's, so that the rest
 // of it is looked at.
 func fit(in []byte) []byte {
 	switch {

@@ -215,7 +215,7 @@ func TestKeysOfTwoClients(t *testing.T) {
 	}
 }
 
-// Two clients have a record each: packets of one leave that of the other as it is.
+// Two clients have a record each: packets of one don't change the other's record.
 func TestRecordsOfTwoClients(t *testing.T) {
 	p, _ := newTestPlane(t)
 	svc := tracked(vip6, 64)

@@ -68,7 +68,7 @@ func errorsOf(vip netip.Addr) []message {
 }
 
 // All fragments of a packet, of every size, go where a whole packet of the flow goes, and arrive
-// as they were sent. So do routers' errors about what a server sent, from any router, however
+// as they were sent. So do routers' errors about a server's packets, from any router, however
 // little they quote.
 func TestSteering(t *testing.T) {
 	p, _ := newTestPlane(t)
@@ -108,7 +108,8 @@ func (c steerCase) errorAbout(n int, quote []byte) []byte {
 	return packetOf(icmpFrame(router(c.vip), c.vip, lb.Segment{}, m))
 }
 
-// errorAbout is an error from a router about what the VIP's server sent to a client.
+// errorAbout is an error from a router about a packet of the VIP's server to a
+// client.
 func errorAbout(vip lb.VIP, client netip.AddrPort, from netip.Addr) frame {
 	m := errorsOf(vip.Address)[0]
 	m.body = packetOf(serverFrame(vip, client))
@@ -135,8 +136,7 @@ func wantSteered(t *testing.T, p *xdp.Unattached, c steerCase, packet, flow []by
 	}
 }
 
-// What quotes no flow of a VIP, or quotes too little, is left to the kernel as
-// it came.
+// Errors that quote no flow of a VIP, or too little, pass to the kernel unchanged.
 func TestErrorsOfNoFlow(t *testing.T) {
 	p, _ := newTestPlane(t)
 	svc4, svc6 := manyBackends(vip4, 3), manyBackends(vip6, 3)
@@ -276,8 +276,8 @@ func icmpFrame(from, to netip.Addr, segment lb.Segment, m message) frame {
 	return f
 }
 
-// answerFrame is what the balancer says in answer to a frame: the same way
-// back, with a TTL of its own.
+// answerFrame is the balancer's answer to a frame: the same way back, with a TTL of
+// its own.
 func answerFrame(asked frame, from, to netip.Addr, m message) frame {
 	f := icmpFrame(from, to, lb.Segment{}, m)
 	f.destination, f.source, f.tags = asked.source, asked.destination, asked.tags
@@ -295,7 +295,7 @@ func ownHeader(layer gopacket.SerializableLayer, tos uint8) {
 	}
 }
 
-// unpadded is the frame without what fills it up to Ethernet's least length.
+// unpadded returns the frame without the padding to Ethernet's least length.
 func (f frame) unpadded() []byte {
 	out := f.build()
 	at := atIP + 4*len(f.tags)

@@ -138,7 +138,7 @@ func TestBothLimits(t *testing.T) {
 }
 
 // With DSR the balancer that a new flow reaches first counts it: the node of the backend doesn't
-// count what other nodes with backends relay to it.
+// count flows that other nodes with backends relay to it.
 func TestLimitsOfRelayedFlows(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, c := range relayCases() {

@@ -97,7 +97,7 @@ func TestCountFlows(t *testing.T) {
 	want(3, "a reset of nothing")
 	age(t, p, 2*closedSilence)
 	want(1, "closed a while ago")
-	send(clients[0], none) // acknowledges what the server still sends
+	send(clients[0], none) // acknowledges the server's last data
 	want(2, "half closed")
 	age(t, p, 2*closedSilence)
 	send(clients[1], syn, none)

@@ -53,8 +53,8 @@ func TestVIPsAsBackends(t *testing.T) {
 	wantUse(one, true)
 }
 
-// Of three nodes that are each other's servers with l2dsr, none balances what another one has
-// balanced, though their rings differ.
+// Of three nodes that are each other's servers with l2dsr, none balances a packet that
+// another one has balanced, though their rings differ.
 func TestServersOfEachOther(t *testing.T) {
 	var all []netip.Addr
 	for i := range 3 {

@@ -73,7 +73,8 @@ func wantDelivered(t *testing.T, p *xdp.Unattached, in, want []byte, exit string
 	wantBytes(t, p, in, want, xdpPass, exit)
 }
 
-// sent runs a client's frame, and says what comes out if the other node is to get it.
+// sent runs a client's frame. It returns the frame that comes out and whether it is
+// for the other node.
 func (c memberCase) sent(t *testing.T, p *xdp.Unattached, in []byte) (out []byte, away bool) {
 	t.Helper()
 	var verdict uint32
@@ -145,7 +146,7 @@ func TestMemberNotYetKnown(t *testing.T) {
 	}
 }
 
-// A node takes what another balancer sends it also if it would choose another backend:
+// A node accepts packets of another balancer even if it would choose another backend:
 // so packets never loop, whatever rings the nodes have.
 func TestMembersDisagree(t *testing.T) {
 	here, _ := newTestPlane(t)
@@ -266,8 +267,8 @@ func TestMembersECN(t *testing.T) {
 	}
 }
 
-// What came by L2 DSR is taken for as long as a service has the balancer that sent
-// it: a member of two is one until it has left both.
+// A packet by L2 DSR is accepted while any service has the balancer that sent it as
+// a member, also if others of its services have lost it.
 func TestMembersAreCounted(t *testing.T) {
 	p, hops := newTestPlane(t)
 	c := memberCases()[0]

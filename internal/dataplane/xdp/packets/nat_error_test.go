@@ -71,7 +71,7 @@ func TestNATErrors(t *testing.T) {
 	)
 }
 
-// errorToClient is an error of a router on the servers' side about what the node has sent to the
+// errorToClient is an error of a router on the servers' side about a packet from the node to the
 // server, as it arrives and as it leaves for the client.
 func (c natCase) errorToClient(port uint16, m message, transport int) (in, want frame) {
 	in = errorFrame(router(c.vip.Address), c.snat(), m, quoteOf(c.atServer(tcpACK, port), transport), 60)
@@ -85,7 +85,8 @@ func testErrors(t *testing.T, p *xdp.Unattached, c natCase, port uint16, m messa
 	t.Helper()
 	in, want := c.errorToClient(port, m, transport)
 	wantFrame(t, p, in, want, xdpTX, "forward_nat_reply")
-	// One on the clients' side says the same of what the server sent.
+	// A router on the clients' side reports the same error about the server's
+	// packet.
 	in = errorFrame(router(c.vip.Address), c.vip.Address, m, quoteOf(c.atClient(tcpACK), transport), 60)
 	want = errorFrame(c.snat(), c.backend.Addr(), m, retimed(quoteOf(c.fromServer(tcpACK, port), transport), 59), 59)
 	in.source, in.destination = lb.MAC{2, 9, 9, 9, 9, 9}, balancerMAC // another one than the client's
@@ -93,7 +94,7 @@ func testErrors(t *testing.T, p *xdp.Unattached, c natCase, port uint16, m messa
 	wantFrame(t, p, in, want, xdpTX, "forward_nat")
 }
 
-// retimed is a packet with another TTL: routers quote what they got.
+// retimed is a packet with another TTL: routers quote packets as received.
 func retimed(packet []byte, ttl uint8) []byte {
 	packet = bytes.Clone(packet)
 	if packet[0]>>4 == 6 {

@@ -24,7 +24,7 @@ func (c natCase) numbered(flags uint8, seq, ack uint32) []byte {
 	return f.build()
 }
 
-// What the numbers of a connection are in the tests: the server has acknowledged
+// The sequence numbers of a connection in the tests: the server has acknowledged
 // clientNext, and the client serverNext.
 const (
 	clientNext = 0x01020305
@@ -84,7 +84,7 @@ func TestForgedHandshake(t *testing.T) {
 	}})
 }
 
-// A flood of SYNs and datagrams, two from each client, evicts nothing but what floods leave:
+// A flood of SYNs and datagrams, two from each client, evicts only sessions of floods:
 // established connections continue.
 func TestFloodEvictsNoSession(t *testing.T) {
 	var all []scenario
@@ -108,7 +108,7 @@ func TestFloodEvictsNoSession(t *testing.T) {
 }
 
 // Ports of sessions that no client has confirmed are given to others when none is free,
-// and those of established connections never.
+// and ports of established connections never.
 func TestFloodTakesNoPort(t *testing.T) {
 	const ports = 200
 	p, hops := newNATPlane(t, program.NAT{FirstPort: 1, LastPort: ports})

@@ -81,8 +81,8 @@ func (c natCase) service() *lb.Service {
 	return svc
 }
 
-// snat is the address that the server sees: the client's, or what the route
-// prefers.
+// snat is the address that the server sees: the client's, or the route's preferred
+// source.
 func (c natCase) snat() netip.Addr {
 	if c.keep {
 		return c.client.Addr()
@@ -161,8 +161,8 @@ func (c natCase) atServer(flags uint8, port uint16) frame {
 	return f
 }
 
-// fromServer is the server's packet to a port as it arrives, atClient what
-// leaves then.
+// fromServer is the server's packet to a port as it arrives, atClient the packet
+// that then leaves.
 func (c natCase) fromServer(flags uint8, port uint16) frame {
 	f := frame{
 		destination: ownMAC, source: macOf(c.backend.Addr()), payload: c.payload,
@@ -224,7 +224,7 @@ func changeSessions(t *testing.T, p *xdp.Unattached, change func(*table.Balancer
 	}
 }
 
-// protocolOf is that of a session's packets.
+// protocolOf returns the protocol of a session's packets.
 func protocolOf(s *table.BalancerNatSession) lb.Protocol {
 	if table.BalancerNatState(s.State) < table.BalancerNatStateNAT_ONE_WAY {
 		return lb.TCP

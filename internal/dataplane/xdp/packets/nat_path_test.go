@@ -29,7 +29,7 @@ func inFragments(f frame, id uint32, size int) [][]byte {
 	return frames
 }
 
-// wantFragments puts the fragments of a frame's packet in, and checks what comes out.
+// wantFragments runs the fragments of a frame's packet, and checks the output.
 func wantFragments(t *testing.T, p *xdp.Unattached, in, want frame, id uint32, size int, exit string) {
 	t.Helper()
 	fragments := inFragments(want, id, size)
@@ -68,8 +68,8 @@ func TestNATOptions(t *testing.T) {
 	}}})
 }
 
-// A backend is a client like any other, also of itself: what it sends to the VIP
-// may go back to the station that it came from.
+// A backend is a client like any other, also of itself: its packets to the VIP may
+// go back to the station that they came from.
 func TestNATHairpin(t *testing.T) {
 	runScenarios(t, scenario{"", natCases(), steps{
 		func(s *scene) { s.client, s.via = netip.AddrPortFrom(s.backend.Addr(), 50000), macOf(s.backend.Addr()) },

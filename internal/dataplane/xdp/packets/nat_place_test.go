@@ -28,7 +28,7 @@ func openSessions(t *testing.T, p *xdp.Unattached, c natCase, clients int) []uin
 	return ports
 }
 
-// emptyPlaces deletes all sessions and reports what is left at their places.
+// emptyPlaces deletes all sessions and reports places that are not empty.
 func emptyPlaces(t *testing.T, p *xdp.Unattached) {
 	t.Helper()
 	endAllSessions(t, p)
@@ -52,8 +52,8 @@ func settledKeys(p *xdp.Unattached) (keys []uint64) {
 	return keys
 }
 
-// Packets and the agent find the same sessions at the same places, and a session that is
-// deleted leaves those of the others where they are.
+// Packets and the agent find the same sessions at the same places, and deleting a
+// session doesn't move the others.
 func TestPlacesOfSessions(t *testing.T) {
 	p := openTestPlane(t, testPins(t), newStaticHops()) // with segments its program would take some ports for tunnels
 	for _, c := range []natCase{natCaseOf(vip4, lb.UDP), natCaseOf(vip6, lb.UDP)} {
@@ -89,8 +89,8 @@ func TestPlacesOfSessions(t *testing.T) {
 	}
 }
 
-// In a full table the sessions that are silent longest make room: those of the present
-// clients work.
+// In a full table the sessions that are silent longest make room: sessions of the
+// present clients work.
 func TestPlacesOfTooManySessions(t *testing.T) {
 	p := openTestPlane(t, testPins(t), newStaticHops()) // as above
 	c := natCaseOf(vip4, lb.UDP)

@@ -32,7 +32,7 @@ func newNATPlane(t *testing.T, nat program.NAT) (*xdp.Unattached, *staticHops) {
 	}, hops), hops
 }
 
-// natEnd is what a server sees of a flow.
+// natEnd is a server's view of a flow.
 type natEnd struct {
 	protocol lb.Protocol
 	snat     netip.AddrPort
@@ -69,7 +69,7 @@ func sharedServers() []*lb.Service {
 	return services
 }
 
-// natModel knows what each flow's server sees of it.
+// natModel has the server's view of each flow.
 type natModel struct {
 	ends   map[natFlow]natEnd
 	owners map[natEnd]natFlow
@@ -89,7 +89,7 @@ type natServer struct {
 
 func (e natEnd) at() natServer { return natServer{e.protocol, e.server} }
 
-// saw takes note of a packet of a flow, or says what is wrong with it.
+// saw records a packet of a flow, or returns an error if it is wrong.
 func (m *natModel) saw(flow natFlow, end natEnd) error {
 	known, had := m.ends[flow]
 	if owner, taken := m.owners[end]; had && known != end || !had && taken {
@@ -102,8 +102,8 @@ func (m *natModel) saw(flow natFlow, end natEnd) error {
 	return nil
 }
 
-// dropped says what is wrong with a flow's being dropped, if each server has room
-// for so many.
+// dropped returns an error if a flow should not have been dropped, as each server
+// has room for so many.
 func (m *natModel) dropped(flow natFlow, room int) error {
 	if known, had := m.ends[flow]; had {
 		return fmt.Errorf("%v was dropped, but has %v", flow, known)
@@ -289,7 +289,7 @@ func TestNATPortTakenOverLate(t *testing.T) {
 }
 
 // Flows begin at places that their hashes select: the ports of many flows are spread
-// over the whole range, those of one client and those of clients with the same port.
+// over the whole range, for flows of one client and of clients with the same port.
 func TestNATPortsAreSpread(t *testing.T) {
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		for name, client := range map[string]func(i int) netip.AddrPort{
@@ -369,7 +369,7 @@ func TestNATBegunTwice(t *testing.T) {
 }
 
 // atOnce puts a frame in on each of two processors, as nearly at the same time as can be,
-// and returns what comes out.
+// and returns the frames that come out.
 func atOnce(t *testing.T, p *xdp.Unattached, one, other []byte) (first, second []byte) {
 	t.Helper()
 	program := programOf(t, p)

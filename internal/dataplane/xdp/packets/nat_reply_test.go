@@ -82,8 +82,8 @@ func (r replies) want(t *testing.T, in, want []byte, verdict uint32, exit string
 	}
 }
 
-// Answers, whole and in fragments, and errors become what XDP would make of
-// them, to a byte.
+// Answers, whole and in fragments, and errors are translated as XDP would, to a
+// byte.
 func TestRepliesAsXDP(t *testing.T) {
 	r := newReplies(t)
 	for n, c := range natCases() {
@@ -149,7 +149,7 @@ func behindTag(t *testing.T, next *ebpf.Program) *ebpf.Program {
 	return first
 }
 
-// A session follows what the servers say: also here it is established, and closed.
+// Replies change a session's state: also here it is established, and closed.
 func TestRepliesMoveStates(t *testing.T) {
 	r := newReplies(t)
 	for _, c := range natCases() {
@@ -162,8 +162,8 @@ func TestRepliesMoveStates(t *testing.T) {
 	}
 }
 
-// What is of no session goes to the kernel as it came; what may make no further
-// hop is dropped.
+// Packets of no session pass to the kernel unchanged; packets at their last hop are
+// dropped.
 func TestRepliesOfNoSession(t *testing.T) {
 	r := newReplies(t)
 	for _, c := range natCases() {

@@ -23,7 +23,7 @@ func silence(t *testing.T, p *xdp.Unattached, by time.Duration) {
 	})
 }
 
-// states are those of the client's entry and of the server's.
+// states returns the states of the client's entry and of the server's.
 func states(t *testing.T, p *xdp.Unattached) [2]table.BalancerNatState {
 	t.Helper()
 	all := sessionsOf(t, p)

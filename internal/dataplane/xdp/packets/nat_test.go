@@ -17,7 +17,7 @@ import (
 	"fairlead.io/fairlead/test/fuzzrand"
 )
 
-// wantFrame puts a frame in, and checks what comes out and the exit.
+// wantFrame runs a frame, and checks the output and the exit.
 func wantFrame(t *testing.T, p *xdp.Unattached, in, want frame, verdict uint32, exit string) {
 	t.Helper()
 	wantBytes(t, p, in.build(), want.build(), verdict, exit)
@@ -30,7 +30,7 @@ func wantBytes(t *testing.T, p *xdp.Unattached, in, want []byte, verdict uint32,
 	}
 }
 
-// wantVerdict puts a frame in, checks the exit, and returns what comes out.
+// wantVerdict runs a frame, checks the exit, and returns the output.
 func wantVerdict(t *testing.T, p *xdp.Unattached, in []byte, verdict uint32, exit string) []byte {
 	t.Helper()
 	var got uint32
@@ -88,7 +88,7 @@ func testSession(t *testing.T, p *xdp.Unattached, c natCase) {
 	if n := len(sessionsOf(t, p)); n != 0 {
 		t.Errorf("the trace left %d entries", n)
 	}
-	port := sourcePort(t, traced.Frame) // it shows what will be
+	port := sourcePort(t, traced.Frame) // the live program will choose it
 	if traced.Exit != "forward_nat" || traced.Backend == nil || traced.Backend.ID != c.backend {
 		t.Errorf("trace %+v", traced)
 	}

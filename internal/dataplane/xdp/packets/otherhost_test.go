@@ -11,8 +11,8 @@ import (
 // toAnother is a frame for another station.
 func toAnother(frame []byte) []byte { return changedTo(frame, 5, 0xee) }
 
-// What a switch gives to everybody is left to the station that it is for, in every mode,
-// where it would leave as it came in. Broadcasts are for this node, too.
+// Frames that a switch floods are left to the station that they are for, in every mode,
+// where they would leave as they came in. Broadcasts are for this node, too.
 func TestOtherHost(t *testing.T) {
 	p, hops := newTestPlane(t)
 	for _, c := range forwardCases() {

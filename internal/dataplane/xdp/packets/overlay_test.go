@@ -24,7 +24,7 @@ var (
 	gateway6   = netip.MustParseAddr("fd00:2::1")
 )
 
-// ethertype is that of a packet by its first header.
+// ethertype returns a packet's EtherType by its first header.
 func ethertype(ip []gopacket.SerializableLayer) layers.EthernetType {
 	switch first := ip[0].(type) {
 	case *layers.IPv4:
@@ -96,8 +96,8 @@ const (
 	atInnerIP  = atInner + 14
 )
 
-// What arrives in a segment and is not for a VIP there, or isn't what it seems,
-// reaches the kernel as it came.
+// Packets in a segment that are malformed, or not for a VIP there, reach the kernel
+// unchanged.
 func TestPassOverlay(t *testing.T) {
 	p, _ := newTestPlane(t)
 	vxlan, geneve := manyBackends(vip4, 3), manyBackends(vip4, 3)
@@ -208,7 +208,7 @@ type ecnCase struct {
 	want          int // a negative one drops the packet
 }
 
-// ecnCases are those of RFC 6040, figure 4.
+// ecnCases returns the cases of RFC 6040, figure 4.
 func ecnCases() (cases []ecnCase) {
 	const none, ect1, ect0, ce = 0, 1, 2, 3
 	for outer, wants := range [][4]int{

@@ -111,7 +111,7 @@ func (l *probeLine) receive(t *testing.T) []byte {
 	}
 }
 
-// tag is what the kernel has taken out of a frame.
+// tag returns the VLAN tag that the kernel has taken out of a frame.
 func tag(t *testing.T, control []byte) []byte {
 	t.Helper()
 	messages, err := unix.ParseSocketControlMessage(control)
@@ -125,7 +125,7 @@ func tag(t *testing.T, control []byte) []byte {
 	return nil
 }
 
-// counted is what became of the probes so far.
+// counted returns the outcomes of the probes so far.
 func (l *probeLine) counted(t *testing.T) map[string]uint64 {
 	t.Helper()
 	counters, err := l.Probes()

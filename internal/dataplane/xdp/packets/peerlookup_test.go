@@ -89,7 +89,7 @@ func TestLookup(t *testing.T) {
 		scenario{"session of this node", tcpRelayCases(), steps{
 			serve(natCase.service), send("cS"), confirm, serve(natCase.asking), fromNode(node, 5), send("cA"),
 		}},
-		// What begins a flow is never looked up, whatever its hop limit.
+		// A packet that begins a flow is never looked up, whatever its hop limit.
 		scenario{"new flow", relayCases(), steps{serve(natCase.ownInRing), fromRouter(6), send("cS")}},
 		scenario{"limit", tcpRelayCases(), steps{
 			serve(natCase.ownInRing),
@@ -98,7 +98,7 @@ func TestLookup(t *testing.T) {
 			func(s *scene) { setLimit(s.t, s.p, table.BalancerRateRATE_LOOKUP, 0) },
 			fromRouter(6), lookup(node, 5),
 		}},
-		// Between the writing of a round and that of its view there may be packets: no client
+		// Packets may arrive after a round is written and before its view is: no client
 		// refuses them. The next backend is an own one, and one to come.
 		scenario{"round of the other view", tcpRelayCases(), steps{
 			serve(natCase.ownInRing), nextPeer(0), exit("drop_no_session", "cA"), nextPeer(3), exit("drop_no_session", "cA"),
@@ -225,7 +225,7 @@ func (n *netNodes) replace(i int) {
 	n.nodes[i].pod, n.fresh = n.fresh, n.fresh.Next()
 }
 
-// start makes a node that knows nothing of what was.
+// start makes a node without earlier state.
 func (n *netNodes) start(t *testing.T, i int) {
 	one := n.nodes[i]
 	one.plane, one.hops = newTestPlane(t)

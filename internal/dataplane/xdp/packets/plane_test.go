@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package packets_test puts packets into the program of the XDP data plane and checks
-// what comes out: the verdict, the bytes, the counters, and what is left in the tables.
+// Package packets_test runs packets through the program of the XDP data plane and
+// checks the verdict, the bytes, the counters, and the tables.
 package packets_test
 
 import (
@@ -194,7 +194,7 @@ func testPins(t testing.TB) string {
 
 // testCapacity suffices for most tests; tables of the default size take longer to make
 // than most tests run. Flows are so many that their rate limit, which depends on that
-// number, lets pass what tests send.
+// number, lets tests' packets pass.
 var testCapacity = table.Capacity{Services: 1 << 10, Backends: 1 << 12, RingEntries: 1 << 20, Flows: 1 << 16, Sources: 1 << 12, Limited: 1 << 10, Clients: 1 << 10, Sessions: 1 << 13}
 
 func openTestPlane(t testing.TB, dir string, hops xdp.Resolver) *xdp.Unattached {
@@ -248,7 +248,7 @@ var shared struct {
 	used bool
 }
 
-// sharedHops are those of the test that uses the shared plane.
+// sharedHops are the hops of the test that uses the shared plane.
 type sharedHops struct{ *staticHops }
 
 // newTestPlane returns a plane without services or records that is attached nowhere; packets
@@ -394,7 +394,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// reached gives backends what a mode needs to know in addition to their addresses: each
+// reached adds the fields that a mode needs to backends: each
 // is behind a tunnel end point of the same address.
 func reached(forward lb.Forward, backends []lb.Backend) []lb.Backend {
 	backends = slices.Clone(backends)

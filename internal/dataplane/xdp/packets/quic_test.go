@@ -24,12 +24,12 @@ var testForm = lb.QUIC{ConfigID: 2, ServerIDLength: 3, NonceLength: 5}
 // serverID is the id of the nth backend.
 func serverID(n int) string { return string([]byte{0xc0, byte(n >> 8), byte(n)}) }
 
-// connectionID is what a server writes, with the form's configuration.
+// connectionID returns a server's connection ID, with the form's configuration.
 func connectionID(server string) string {
 	return string([]byte{byte(testForm.ConfigID)<<5 | 0x1f}) + server + "nonce"
 }
 
-// Packets of RFC 8999: what follows the connection id is encrypted.
+// Packets of RFC 8999: the bytes after the connection ID are encrypted.
 func shortHeader(id string) string { return "\x41" + id + strings.Repeat("\xaa", 24) }
 
 func longHeader(id string) string {
@@ -106,7 +106,7 @@ func TestQUIC(t *testing.T) {
 	}
 }
 
-// What names no usable server goes by its five-tuple.
+// Packets whose ID names no usable server are balanced by five-tuple.
 func TestQUICFallsBack(t *testing.T) {
 	p, hops := newTestPlane(t)
 	svc := quicService(vip4, 8)

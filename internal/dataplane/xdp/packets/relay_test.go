@@ -83,7 +83,7 @@ func relayCases() []natCase {
 	return cases
 }
 
-// tcpRelayCases are those of relayCases that have connections.
+// tcpRelayCases returns the TCP cases of relayCases.
 func tcpRelayCases() []natCase { return tcp(relayCases()) }
 
 // toAnotherNode changes the client's address until new flows go to another node, and
@@ -115,7 +115,7 @@ func TestRelay(t *testing.T) {
 			id++
 			wantFragments(s.t, s.p, s.fromClient(tcpACK), s.atNode(tcpACK), id, 512, "forward_relay")
 		}, entries(0)}},
-		// An ICMP error about what a backend sent follows the flow that it quotes.
+		// An ICMP error about a backend's packet follows the flow that it quotes.
 		scenario{"errors", relayCases(), steps{serve(natCase.relayed), func(s *scene) {
 			vip := s.vip.Address
 			for _, m := range errorsOf(vip) {
@@ -198,7 +198,7 @@ func TestRelayChanges(t *testing.T) {
 		scenario{"session", relayCases(), steps{
 			serve(natCase.service), send("cS"), confirm, retire, send("cA"), exit("forward_relay", "oS"),
 		}},
-		// What is left of a closed connection doesn't get the segments of a new one.
+		// The record of a closed connection doesn't get the segments of a new one.
 		scenario{"closed connection", tcpRelayCases(), steps{
 			serve(natCase.service), send("cS", "sSA", "cA", "cR"), retire, exit("forward_relay", "cS", "cA"),
 		}},

@@ -108,7 +108,7 @@ func TestSourcesOfErrors(t *testing.T) {
 	}
 }
 
-// Denied senders don't use up what other senders may send.
+// Denied senders don't use up other senders' limits.
 func TestLimitOfDeniedErrors(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, vip := range []netip.Addr{vip4, vip6} {
@@ -142,7 +142,7 @@ func wantNoLists(t *testing.T, p *xdp.Unattached) {
 	}
 }
 
-// countElements counts those of a table.
+// countElements counts the elements of a table.
 func countElements(t *testing.T, m *ebpf.Map) (n int) {
 	t.Helper()
 	it := m.Iterate()

@@ -64,7 +64,7 @@ func randomPackets(random *rand.Rand, vips ...lb.VIP) func() []byte {
 	}
 }
 
-// A trace says what the live program then does: exit, verdict and every byte.
+// A trace equals the live program's result: exit, verdict and every byte.
 // The live program's counters and flows don't move.
 func TestTraceOfRandomPackets(t *testing.T) {
 	p, _ := newTestPlane(t)
@@ -120,7 +120,7 @@ func checkSent(t *testing.T, said dataplane.Trace, out []byte) {
 	}
 }
 
-// checkTrace compares what a trace says with what became of a packet.
+// checkTrace compares a trace with the result of a packet.
 func checkTrace(t *testing.T, said dataplane.Trace, c forwardCase) {
 	t.Helper()
 	svc := c.service()
@@ -188,7 +188,7 @@ func TestTraceFlow(t *testing.T) {
 
 var exactly = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 
-// What a packet doesn't come to is missing, and what can't be asked is an error.
+// Steps that a packet doesn't reach are missing, and an invalid query is an error.
 func TestTraceEnds(t *testing.T) {
 	p, _ := newTestPlane(t)
 	empty := manyBackends(vip4, 0)

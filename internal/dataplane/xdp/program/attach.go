@@ -187,8 +187,8 @@ func DetachOthers(dir string, interfaces []string) error {
 	return nil
 }
 
-// linkPins finds the pinned links of an instance: those of agents before the
-// second layout lie with their tables.
+// linkPins finds the pinned links of an instance: links of agents before the second
+// layout lie with their tables.
 func linkPins(dir string) ([]string, error) {
 	present, err := filepath.Glob(filepath.Join(dir, LinkPin("*")))
 	if err != nil {

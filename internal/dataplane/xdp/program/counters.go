@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Counters are those of one BPF program: one per-CPU counter for each value of a
+// Counters of one BPF program: one per-CPU counter for each value of a
 // C enumeration, which also names it.
 type Counters struct {
 	names []string // by the counter's number

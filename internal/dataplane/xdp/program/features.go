@@ -78,7 +78,7 @@ func replacement(before, after Features) string {
 // featureCounts counts the services that need each feature, by its bit.
 type featureCounts [32]int
 
-// needed is what at least one service needs.
+// needed returns the features that at least one service needs.
 func (c *featureCounts) needed() Features {
 	var f Features
 	for bit, n := range c {

@@ -95,7 +95,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// What another program put into the same place is neither replaced nor removed.
+// Another program's filter at the same place is neither replaced nor removed.
 func TestFilterOfOthers(t *testing.T) {
 	ownNamespace(t)
 	f := Filter{Interface: nexthop.Loopback, Direction: Egress, Priority: 3, Name: "fairlead-test"}

@@ -21,11 +21,11 @@ import (
 //go:generate go tool bpf2go -target bpfel -no-global-types forward ../../../../bpf/nat_handover.bpf.c
 //go:generate go tool bpf2go -target bpfel -no-global-types reply ../../../../bpf/nat_reply.bpf.c
 
-// handoverPriority is that of the filters, behind those of others who want to see
-// packets first.
+// handoverPriority is that of the filters, behind other programs' filters that want
+// to see packets first.
 const handoverPriority = 50
 
-// HandoverConfig is what the programs of a Handover work on.
+// HandoverConfig has the tables and interfaces of a Handover.
 type HandoverConfig struct {
 	// Owner distinguishes the filters of several data planes in a network
 	// namespace, and is the same for one agent and the next.
@@ -71,14 +71,14 @@ type Handover struct {
 	looked  map[int]bool
 }
 
-// NewHandover returns a Handover that has attached nothing. What an earlier one has is at
-// work until it is replaced or detached.
+// NewHandover returns a Handover that has attached nothing. An earlier one's programs
+// work until they are replaced or detached.
 func NewHandover(cfg HandoverConfig) *Handover {
 	return &Handover{config: cfg, replies: map[uint32]*ebpf.Program{}, devices: map[int]Device{}}
 }
 
 // Load loads the programs, once. Unlike the other methods it may be called together with
-// any that doesn't use what it loads, but not with another load of a program on the tables.
+// any that doesn't use the programs, but not with another load of a program on the tables.
 func (h *Handover) Load() error {
 	if h.forward != nil {
 		return nil
@@ -107,7 +107,7 @@ func (h *Handover) Load() error {
 	return nil
 }
 
-// Attach puts the programs to work for backends behind a device. Those of an
+// Attach puts the programs to work for backends behind a device. Programs of an
 // earlier agent are replaced, each in one step.
 func (h *Handover) Attach(device Device) error {
 	if known, ok := h.devices[device.Index]; ok && known == device {
@@ -226,8 +226,8 @@ func (h *Handover) Reattach(name string) error {
 	return fmt.Errorf("interface %s: %w", name, err)
 }
 
-// linkLength is that of a device's link-layer header in bytes: Ethernet's, or
-// none.
+// linkLength returns the length of a device's link-layer header in bytes:
+// Ethernet's, or 0.
 func linkLength(link netlink.Link) uint32 {
 	if link.Attrs().EncapType == "ether" {
 		return ethernetHeader
@@ -265,8 +265,8 @@ func LoadReply(cfg HandoverConfig, length uint32) (*ebpf.Program, error) {
 }
 
 // Retain detaches the programs from all devices but those given; without any,
-// also from the interfaces. What an earlier process has attached is looked for until
-// none of the devices is retained for its sake.
+// also from the interfaces. Attachments of an earlier process are looked for until
+// none of the devices is retained for their sake.
 func (h *Handover) Retain(devices []Device) error {
 	kept := make(map[int]bool, len(devices))
 	for _, d := range devices {
@@ -351,7 +351,7 @@ func (c *HandoverConfig) ownReplyFilter(index int) Filter {
 	return Filter{Interface: index, Direction: Egress, Priority: handoverPriority + 1, Name: "fairlead nat own reply " + c.Owner}
 }
 
-// Close frees the programs; what is attached stays at work.
+// Close frees the programs; attached programs continue to work.
 func (h *Handover) Close() error {
 	var errs []error
 	if h.forward != nil {

@@ -81,7 +81,7 @@ func wantFilters(t *testing.T, when string, want int, d Direction, indexes ...in
 }
 
 // Programs come with the first device, and stay when the process that attached
-// them ends; the next one replaces them, and takes away what it doesn't need.
+// them ends; the next one replaces them, and removes those that it doesn't need.
 func TestHandoverSuccessor(t *testing.T) {
 	in, tunnel := pairs(t)
 	first := open(t, "lb1")
@@ -221,7 +221,7 @@ func TestReusedDeviceIndex(t *testing.T) {
 func TestManyDevices(t *testing.T) {
 	_, tunnel := pairs(t)
 	h := open(t, "lb1")
-	must(t, h.Retain(nil)) // looks for what others have left, once
+	must(t, h.Retain(nil)) // looks for earlier attachments, once
 	must(t, h.Attach(Device{Index: tunnel}))
 	before := filters(t, tunnel)
 	all := []Device{{Index: tunnel}}

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// constantSection is where compilers put what is `const volatile`.
+// constantSection is where compilers put `const volatile` variables.
 const constantSection = ".rodata"
 
 // inlineConstants replaces loads of constants by their values. The verifier knows these

@@ -48,7 +48,7 @@ func constantLoads(spec *ebpf.CollectionSpec) (short, all int) {
 	return short, all
 }
 
-// What a jump leads to stays: the address may come from elsewhere.
+// A jump's target stays: the address may come from elsewhere.
 func TestInlineJumpTargets(t *testing.T) {
 	load := func(offset int64) asm.Instructions {
 		return asm.Instructions{

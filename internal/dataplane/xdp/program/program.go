@@ -5,8 +5,8 @@
 // another; Handover has the programs for backends that XDP can't send to; and
 // TunnelEnd is a worker's.
 //
-// Package xdp decides what is needed, and holds its lock around every call that isn't
-// said to need none. "fairlead node" runs a TunnelEnd.
+// Package xdp decides which features are needed, and holds its lock around every call
+// that isn't said to need none. "fairlead node" runs a TunnelEnd.
 package program
 
 import (
@@ -42,12 +42,13 @@ type Config struct {
 	Replaced func(reason string)
 }
 
-// Set is the program in use, what services need of it, and its attachments.
+// Set is the program in use, the features that services need of it, and its
+// attachments.
 type Set struct {
 	config Config
 	exits  Counters
 	needs  featureCounts
-	// program is nil until it is known what it needs.
+	// program is nil until the needed features are known.
 	program  *ebpf.Program
 	Features Features
 	// attached is set once interfaces are to have the program.
@@ -81,7 +82,7 @@ func (s *Set) Recount(from, to Features) {
 	}
 }
 
-// Needs is what at least one service needs.
+// Needs returns the features that at least one service needs.
 func (s *Set) Needs() Features { return s.needs.needed() }
 
 // Lacks reports whether the program in use can't serve a service with these features:
@@ -93,13 +94,14 @@ func (s *Set) Lacks(f Features) bool {
 	case s.attached:
 		return f&^s.Features != 0
 	}
-	return false // Attach is preceded by a program with what is needed by then
+	return false // Attach is preceded by a program with the features needed by then
 }
 
 // Program is the one in use; nil before the first.
 func (s *Set) Program() *ebpf.Program { return s.program }
 
-// Suits reports whether the program in use has what services need, and nothing else.
+// Suits reports whether the program in use has the features that services need, and
+// no others.
 func (s *Set) Suits() bool { return s.program != nil && s.Features == s.Needs() }
 
 // Attached reports whether Attach has been called, or programs of an earlier agent have
@@ -124,8 +126,8 @@ func (s *Set) takeOver() error {
 	return nil
 }
 
-// Inherit finds out what the programs contain that an earlier agent left
-// running on the same tables: all of them, as packets may come to any.
+// Inherit finds the features of the programs that an earlier agent left running on
+// the same tables: all of them, as packets may come to any.
 func (s *Set) Inherit() error {
 	pins, err := linkPins(s.config.PinDir)
 	if err != nil {
@@ -267,7 +269,7 @@ func SetConstants(spec *ebpf.CollectionSpec, values map[string]any) error {
 	return nil
 }
 
-// loadError adds what the user can do about an error of the kernel.
+// loadError adds a remedy for the user to an error of the kernel.
 func loadError(err error) error {
 	var verifier *ebpf.VerifierError
 	switch {
@@ -332,7 +334,7 @@ func (s *Set) Reattach() (again []string, missing error) {
 // Attachments lists the interfaces on which the program runs.
 func (s *Set) Attachments() []Attachment { return slices.Clone(s.attachments) }
 
-// Close closes what the process has open; what is attached stays.
+// Close closes the process's descriptors; attachments stay.
 func (s *Set) Close() error {
 	var errs []error
 	for _, a := range s.attachments {
@@ -350,8 +352,8 @@ type NAT struct {
 	// Addresses are this node's; of a family without any it is the address that
 	// the route to the backend prefers. At most 64 of each family.
 	Addresses []netip.Addr
-	// FirstPort and LastPort are the range of ports; what is 0 is 1024 and 32767,
-	// those below the ports that Linux gives to its own sockets.
+	// FirstPort and LastPort are the range of ports; 0 means 1024 and 32767, the
+	// ports below Linux's own range.
 	FirstPort, LastPort uint16
 }
 

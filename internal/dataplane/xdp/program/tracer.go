@@ -15,7 +15,7 @@ import (
 
 // tracer is a second instance of the program that runs on described packets. It
 // reads the live tables and has counters of its own, and its constant "tracing"
-// keeps it from writing what it shares (bpf/pick/trace.h).
+// keeps it from writing shared tables (bpf/pick/trace.h).
 type tracer struct {
 	objects tracerObjects
 	exits   Counters
@@ -89,8 +89,8 @@ func (t *tracer) close() error {
 	return errors.Join(t.objects.Balance.Close(), t.objects.Counters.Close(), t.objects.Traces.Close())
 }
 
-// Traced is a run of the program on one packet: what the program noted, its
-// verdict, the exit that it counted, and the frame as it leaves the program.
+// Traced is a run of the program on one packet: the program's notes, its verdict,
+// the exit that it counted, and the frame as it leaves the program.
 type Traced struct {
 	table.BalancerTrace
 	Verdict uint32
@@ -149,9 +149,9 @@ func (s *Set) ingress(name string) (int, error) {
 // maxGrowth is more than any encapsulation adds to a frame, in bytes.
 const maxGrowth = 256
 
-// What the kernel runs a program on: at least an Ethernet header, and at most
-// what lies in one page of 4096 bytes with its own 576. Longer frames are in
-// pieces of which the program, as on an interface, sees the first only.
+// Sizes that the kernel runs a program on: at least an Ethernet header, and at most
+// the rest of a page of 4096 bytes, of which the kernel uses 576. Longer frames are
+// in pieces of which the program, as on an interface, sees the first only.
 const (
 	ethernetHeader = 14
 	MaxFrame       = 3520

@@ -21,7 +21,7 @@ type TunnelConfig struct {
 	// Interface is where the balancers' packets arrive; its addresses are the
 	// tunnel's ends. Addresses that it gets later are not.
 	Interface string
-	// VIPs are what the inner packets are for; at least one, in no segment.
+	// VIPs are the destinations of inner packets; at least one, in no segment.
 	VIPs []lb.VIP
 	// Balancers are the outer sources; at least one.
 	Balancers []netip.Prefix
@@ -90,7 +90,7 @@ func addressesOf(dev *net.Interface) ([]netip.Addr, error) {
 	return addresses, nil
 }
 
-// fill writes what the program compares packets with.
+// fill writes the addresses that the program compares packets with.
 func (e *TunnelEnd) fill(local []netip.Addr, cfg TunnelConfig) error {
 	for _, a := range local {
 		if err := e.objects.NodeAddresses.Put(a.As16(), uint8(1)); err != nil {

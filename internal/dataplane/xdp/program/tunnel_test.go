@@ -193,7 +193,7 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// Of the inner packets, only those of the VIPs' services reach the kernel, and none that
+// Only inner packets for the VIPs' services reach the kernel, and none that
 // claims to be from this machine.
 func TestInnerPackets(t *testing.T) {
 	e := testEnd(t)

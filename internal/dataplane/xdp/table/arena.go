@@ -72,7 +72,8 @@ func (a *Arena) used(size uint32) uint32 {
 	return size
 }
 
-// Reserve takes a given run out of the free ones: for what an agent adopts.
+// Reserve takes a given run out of the free ones: for elements that an agent
+// adopts.
 func (a *Arena) Reserve(e Extent) error {
 	if e.Size == 0 {
 		return nil

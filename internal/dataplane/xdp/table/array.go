@@ -42,7 +42,7 @@ func kernelSpec(spec *ebpf.MapSpec) *ebpf.MapSpec {
 	return spec
 }
 
-// Use lets programs be loaded on those of a data plane's tables, by name, that they use: it sets
+// Use lets programs be loaded on a data plane's tables, by name, that they use: it sets
 // the constants that follow from sizes of tables. The specification is as compiled.
 func Use(tables map[string]*ebpf.Map, spec *ebpf.CollectionSpec) (*ebpf.CollectionOptions, error) {
 	options := &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Backend is what programs read of a backend. Its number of the egress is set in the
+// Backend is a backend as programs read it. Its number of the egress is set in the
 // tables only.
 type Backend struct {
 	BalancerBackend
@@ -41,7 +41,7 @@ func newBackendArena(t *Tables, g *Grace) *BackendArena {
 		numbers:  newArena("egress", "", maxEgress, g),
 		uses:     map[BalancerEgress]*egressUse{},
 	}
-	_ = a.numbers.Reserve(Extent{0, 1}) // that of unused slots
+	_ = a.numbers.Reserve(Extent{0, 1}) // the number of unused slots
 	return a
 }
 
@@ -145,7 +145,7 @@ func (t *Tables) WriteBackend(index uint32, b Backend, detail BalancerBackendDet
 	)
 }
 
-// WriteBefore stores what the counter of a backend in use had counted when the backend got it;
+// WriteBefore stores the value of the counter of a backend in use when the backend got it;
 // only agents read it.
 func WriteBefore(t *Tables, index uint32, before BalancerTraffic) error {
 	var detail BalancerBackendDetail

@@ -18,12 +18,12 @@ type Capacity struct {
 	RingEntries int // of all services together
 	Flows       int // recorded flows
 	Sources     int // prefixes of all services' lists together
-	// Limited is the number of clients whose new flows are counted, and that of
-	// the UDP flows that services with limits have let in.
+	// Limited is the number of clients whose new flows are counted, and of UDP
+	// flows that services with limits have let in.
 	Limited int
 	// Clients is the number of those that services remember.
 	Clients int
-	// Sessions are those of NAT.
+	// Sessions of NAT.
 	Sessions int
 }
 
@@ -42,12 +42,13 @@ const maxFragments = 1 << 14
 // most 60 entries for each of equal backends, and at least 127; the previous one is as large.
 func ringsFor(backends, services int) int { return max(128*backends, 256*services) }
 
-// DefaultCapacity is that of a Config without one. Ring entries follow from the rest.
+// DefaultCapacity returns the capacity of a Config without one. Ring entries follow
+// from the rest.
 func DefaultCapacity() Capacity {
 	return Capacity{Services: 1 << 13, Backends: 1 << 17, Flows: 1 << 18, Sources: 1 << 17, Limited: 1 << 16, Clients: 1 << 16, Sessions: 1 << 18}
 }
 
-// OrDefault replaces what is 0.
+// OrDefault replaces fields that are 0.
 func (c Capacity) OrDefault() Capacity {
 	d := DefaultCapacity()
 	c = Capacity{
@@ -65,7 +66,7 @@ func (c Capacity) OrDefault() Capacity {
 }
 
 // Least times in which all processors together fill a table with new records. A flow's second
-// packet comes within that of flows; see also CONFIRM_INTERVAL of bpf/pick/flow.h.
+// packet comes within the time of flows; see also CONFIRM_INTERVAL of bpf/pick/flow.h.
 const (
 	flowFillTime   = 3 * time.Second
 	clientFillTime = time.Minute

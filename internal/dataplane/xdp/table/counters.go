@@ -18,8 +18,8 @@ const trafficChunk = uint32(len(BalancerTrafficChunk{}.Entry))
 // trafficChunks is the number of elements that hold n counters.
 func trafficChunks(n uint32) uint32 { return (n + trafficChunk - 1) / trafficChunk }
 
-// counters is how many counters there are for that many backends: those of a service lie in a
-// row, which is longer than it has slots so that it seldom moves.
+// counters returns the number of counters for that many backends: a service's counters lie in
+// a row, which is longer than it has slots so that it seldom moves.
 func counters(backends int) int { return backends + backends/4 }
 
 // AllocCounters returns a row of counters for that many slots, or for some more.
@@ -42,7 +42,7 @@ type CounterReader struct {
 // CounterReader returns a reader for counters that count nothing at present.
 func (t *Tables) CounterReader() *CounterReader { return &CounterReader{t: t} }
 
-// Read returns what a counter has counted since the tables were made.
+// Read returns a counter's traffic since the tables were made.
 func (r *CounterReader) Read(index uint32) (sum dataplane.Traffic, err error) {
 	if chunk := index / trafficChunk; r.traffic == nil || r.chunk != chunk {
 		r.traffic, r.flows = nil, nil
@@ -62,8 +62,8 @@ func (r *CounterReader) Read(index uint32) (sum dataplane.Traffic, err error) {
 	return sum, nil
 }
 
-// ReadTraffic returns what at least the counters in use have counted since the
-// tables were made.
+// ReadTraffic returns the traffic of at least the counters in use since the tables
+// were made.
 func (t *Tables) ReadTraffic() ([]dataplane.Traffic, error) {
 	n := t.Counters.used(t.Maps.BackendStats.MaxEntries() * trafficChunk)
 	sums := make([]dataplane.Traffic, trafficChunks(n)*trafficChunk)
@@ -83,12 +83,12 @@ func (t *Tables) ReadTraffic() ([]dataplane.Traffic, error) {
 	})
 }
 
-// NewFlowsBefore is what WriteNewFlowsBefore has stored.
+// NewFlowsBefore returns the value that WriteNewFlowsBefore has stored.
 func (t *Tables) NewFlowsBefore(index uint32) (uint64, error) {
 	return read[uint64](t.before, index)
 }
 
-// WriteNewFlowsBefore stores what the counter of new flows had counted when its present
+// WriteNewFlowsBefore stores the value of the counter of new flows when its present
 // backend got it.
 func WriteNewFlowsBefore(t *Tables, index uint32, flows uint64) error {
 	return write(t.before, uintptr(index)*unsafe.Sizeof(flows), flows)

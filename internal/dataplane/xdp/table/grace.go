@@ -23,7 +23,7 @@ type BusyError struct{ Until Ticket }
 
 func (BusyError) Error() string { return "waiting for packets to leave the tables" }
 
-// Grace waits until packets have stopped reading what is not reachable for new
+// Grace waits until packets have stopped reading elements that are not reachable for new
 // packets any more. XDP programs are RCU readers, so that is one RCU grace period (about
 // 10 ms), waited for in the background.
 type Grace struct {

@@ -14,7 +14,7 @@ import (
 )
 
 // grown are the tables whose sizes follow from Capacity.RingEntries, Backends and Services.
-// The last one of each is that of which the capacity is read, so an agent that is killed
+// The capacity is read from the last one of each, so an agent that is killed
 // while it makes tables larger leaves some that are larger than they need to be.
 var grown = []string{
 	BalancerMapRings,
@@ -65,8 +65,8 @@ func growTable(pins string, spec *ebpf.MapSpec) error {
 	return replaceTable(pin, kernelSpec(spec), func(fresh *ebpf.Map) error { return copyTable(pins, spec, fresh, old) })
 }
 
-// copyTable copies the elements of a table to the same indexes or keys of a larger one, those
-// of the VIPs to other places.
+// copyTable copies the elements of a table to the same indexes or keys of a larger one, VIPs
+// to other places.
 func copyTable(pins string, spec *ebpf.MapSpec, to, from *ebpf.Map) error {
 	switch {
 	case spec.Name == BalancerMapVips:

@@ -25,9 +25,9 @@ import (
 // its program in the place of the old one (one atomic step for each interface)
 // and only then removes the old tables. Nodes that are given the same backends
 // build the same rings, unless the release changes how rings are built, so flows
-// on stable entries stay where they are; what the old tables recorded of flows
-// on unstable ones is not taken along. So the quiet moment for such an upgrade
-// is when `fairlead services` shows no unstable entries.
+// on stable entries stay where they are; the old tables' records of flows on
+// unstable ones are not taken along. So the quiet moment for such an upgrade is
+// when `fairlead services` shows no unstable entries.
 const Layout = "v11"
 
 // RemoveOtherLayouts removes the tables, and links, that agents of other

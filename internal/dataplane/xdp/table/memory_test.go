@@ -60,7 +60,7 @@ func number(t *testing.T, digits string) float64 {
 	return n
 }
 
-// memory is what the kernel says a table takes, in bytes.
+// memory returns a table's size according to the kernel, in bytes.
 func memory(t *testing.T, table *ebpf.Map) float64 {
 	t.Helper()
 	info, err := table.Info()

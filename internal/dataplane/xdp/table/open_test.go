@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// openTables opens tables that aren't pinned; what is 0 of their capacity has its default.
-// Those of sessions have their size.
+// openTables opens tables that aren't pinned; a capacity of 0 is the default. Session
+// tables get their size, too.
 func openTables(t *testing.T, capacity Capacity) *Tables {
 	t.Helper()
 	if os.Geteuid() != 0 {

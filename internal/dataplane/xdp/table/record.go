@@ -23,7 +23,7 @@ func FlowClock() (uint32, error) {
 	return uint32(now >> FlowTimeShift), err
 }
 
-// FlowAge is how long a flow has been silent; what was seen since now is 0 old.
+// FlowAge is how long a flow has been silent; 0 if it was seen since now.
 func FlowAge(now, seen uint32) time.Duration {
 	return time.Duration(max(int32(now-seen), 0)) << FlowTimeShift
 }

@@ -38,7 +38,7 @@ func VIPPlaces(services int) int {
 // vipShift leaves as many of 32 bits as the place in a table of that size has.
 func vipShift(places uint32) uint32 { return uint32(32 - bits.TrailingZeros32(places)) }
 
-// spread is that of bpf/core/hash.h.
+// spread is the function of this name in bpf/core/hash.h.
 func spread(sum uint32) uint32 { return (sum ^ sum>>16) * 0x9e3779b1 }
 
 // vipHome is vip_home of bpf/core/vip.h: the first place where a VIP may be.
@@ -115,8 +115,8 @@ func (t *Tables) DeleteVIP(key BalancerVipKey) error {
 	return t.shorten(place)
 }
 
-// shorten ends runs of places that VIPs have left: what no VIP follows needn't
-// be passed over.
+// shorten ends runs of places that VIPs have left: places that no VIP follows
+// needn't be passed over.
 func (t *Tables) shorten(place uint32) error {
 	mask := elements(BalancerMapVips, t.Maps.Vips) - 1
 	for {
@@ -222,9 +222,9 @@ func read[T shared](m *ebpf.Memory, index uint32) (v T, err error) {
 	return v, err
 }
 
-// orderStores lets programs see what was stored before no later than what is stored next;
+// orderStores makes earlier stores visible to programs no later than the next ones;
 // arm64 may exchange plain stores. A store with release semantics and a load of it with
-// acquire semantics, as Go's atomic operations are, keep what is before the one and behind
+// acquire semantics, as Go's atomic operations are, keep accesses before the one and after
 // the other apart (Arm Architecture Reference Manual DDI 0487, B2.3, barrier-ordered-before).
 func (t *Tables) orderStores() {
 	t.stores.Add(1)

@@ -82,7 +82,7 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// Keys in progression, as those of a client's ports are, find places also with secrets for
+// Keys in progression, like a client's ports, find places also with secrets for
 // which their sums meet in four places of the table. A table with as many entries as it is
 // for evicts less than one of a thousand.
 func TestPlacesAreSpread(t *testing.T) {

@@ -62,7 +62,7 @@ type Tables struct {
 
 	Grace    *Grace
 	endGrace func()
-	// What is in use of the tables: service numbers, chunks of the ring table,
+	// Parts of the tables in use: service numbers, chunks of the ring table,
 	// elements of the backend table, and indexes of the backends' counters.
 	Numbers        *Arena
 	RingChunks     *Arena
@@ -71,7 +71,7 @@ type Tables struct {
 	Sources        *SourceLists
 	// servers are the adopted server IDs that no service has claimed yet.
 	servers map[uint32]map[lb.ServerID]uint32
-	// generation is that of the backend that was last given a slot.
+	// generation of the backend that was last given a slot.
 	generation uint16
 }
 
@@ -211,7 +211,7 @@ func (t *Tables) openGrace(synchronize func() error) (err error) {
 	return t.Numbers.Reserve(Extent{vipUnused, 1})
 }
 
-// openError adds what the user can do about an error of the kernel.
+// openError adds a remedy for the user to an error of the kernel.
 func openError(pins string, err error) error {
 	switch {
 	case errors.Is(err, ebpf.ErrMapIncompatible):
@@ -241,7 +241,7 @@ func (t *Tables) mapMemory() error {
 	return nil
 }
 
-// Close closes what the process has open; what is pinned stays.
+// Close closes the process's descriptors; pinned tables stay.
 func (t *Tables) Close() error {
 	if t.Grace != nil {
 		t.Grace.Close()
@@ -262,8 +262,8 @@ func (t *Tables) Close() error {
 	return errors.Join(errs...)
 }
 
-// Adopt reads what an earlier agent left of the services' lists of sources and
-// server IDs, and Disown removes what has not been claimed.
+// Adopt reads an earlier agent's lists of sources and server IDs, and Disown
+// removes lists that have not been claimed.
 func (t *Tables) Adopt() error {
 	if err := t.Sources.adopt(); err != nil {
 		return fmt.Errorf("table sources: %w", err)

@@ -11,8 +11,9 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// The VIP table holds what was put and not deleted, however full it is, and refuses a VIP only if
-// others have all its places; and places that VIPs have left don't make it longer to look for others.
+// The VIP table holds every VIP that was put and not deleted, however full it is, and refuses a VIP
+// only if others have all its places; and places that VIPs have left don't make it longer to look
+// for others.
 func TestVIPTable(t *testing.T) {
 	table := openTables(t, Capacity{Services: 16})
 	seed := rand.Uint64()
