@@ -10,8 +10,8 @@ import (
 	"go4.org/netipx"
 )
 
-// The tree finds what a walk finds, in families, at borders of bytes, when it is
-// full and when it is empty again.
+// The tree finds the same addresses as a walk, in both families, at byte
+// boundaries, when it is full and when it is empty again.
 func TestAddressSetMatchesWalk(t *testing.T) {
 	for _, text := range []string{"10.0.0.0-10.0.2.255", "255.255.254.250-255.255.255.255", "fd00::fe00-fd00::1:1ff", "::-::2ff"} {
 		t.Run(text, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"fairlead.io/fairlead/internal/alloc"
 )
 
-// agree compares the state of an allocator with the model, and holds what must
-// be true of any.
+// agree compares the state of an allocator with the model, and checks the
+// invariants of every allocator.
 func (h *history) agree() error {
 	type endpoint struct {
 		netip.Addr

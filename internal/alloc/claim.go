@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Request is what an owner requests. Repeating a request changes nothing.
+// Request is an owner's request. Repeating a request changes nothing.
 type Request struct {
 	Owner Owner
 	// Families are the requested families, each once (spec.ipFamilies of a Service).
@@ -117,7 +117,7 @@ func (a *Allocator) poolsNamed(names []string) []*pool {
 	return pools
 }
 
-// Holding is what an object's status and specification have about addresses.
+// Holding has the addresses of an object's status and specification.
 type Holding struct {
 	Owner Owner
 	// Created is metadata.creationTimestamp.

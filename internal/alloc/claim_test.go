@@ -28,8 +28,8 @@ func house(t testing.TB) *alloc.Allocator {
 	return a
 }
 
-// Each case claims in turn; a claim is written as an owner's name and what it
-// asks for, its result as addresses with pools, or as the error.
+// Each case claims in turn; a claim is written as an owner's name and its request,
+// its result as addresses with pools, or as the error.
 func TestClaim(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -131,7 +131,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// request reads what a table asks for.
+// request parses a table's request.
 func request(t testing.TB, text string) alloc.Request {
 	words := strings.Fields(text)
 	r := alloc.Request{
@@ -180,7 +180,7 @@ func request(t testing.TB, text string) alloc.Request {
 	return r
 }
 
-// answer writes what came of a claim.
+// answer formats the result of a claim.
 func answer(result alloc.Result, err error) string {
 	var parts, addresses []string
 	for _, h := range result.Addresses {

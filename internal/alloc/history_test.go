@@ -228,8 +228,8 @@ func (h *history) realPools() (pools []alloc.Pool) {
 	return pools
 }
 
-// restart builds another allocator from what the objects' statuses say, some of
-// which were changed or deleted during the outage.
+// restart builds another allocator from the objects' statuses, some of which were
+// changed or deleted during the outage.
 func (h *history) restart() error {
 	h.note("restart")
 	var holdings []alloc.Holding

@@ -11,7 +11,7 @@ import (
 	"fairlead.io/fairlead/internal/alloc"
 )
 
-// model says by brute force what an allocator should answer. It is written to be
+// model computes an allocator's results by brute force. It is written to be
 // obvious: it looks at every address of every pool, and at every object.
 type model struct {
 	pools   []modelPool
@@ -25,7 +25,7 @@ type modelPool struct {
 	addresses []netip.Addr // sorted
 }
 
-// object is what the API server would know of an owner.
+// object is an owner as the API server would store it.
 type object struct {
 	spec    alloc.Request
 	created time.Time
@@ -85,7 +85,7 @@ func (m *model) fits(r alloc.Request, a netip.Addr) bool {
 	return !slices.ContainsFunc(m.others(r.Owner, a), func(o *object) bool { return !compatible(r, o.spec) })
 }
 
-// kept is what an owner keeps.
+// kept returns the addresses that an owner keeps.
 func (m *model) kept(r alloc.Request) (kept []alloc.Address) {
 	for _, h := range m.objects[r.Owner].status {
 		h, held := label(m.named(r.Pools), h)
@@ -109,8 +109,8 @@ const (
 	none    = "none left"
 )
 
-// claim returns what an owner should hold after a claim, and whether it's lacking
-// something that it can do without.
+// claim returns the addresses that an owner should hold after a claim, and whether
+// an optional one is missing.
 func (m *model) claim(r alloc.Request) (held []alloc.Address, lacking bool, outcome string) {
 	pools := m.named(r.Pools)
 	kept := slices.DeleteFunc(m.kept(r), func(h alloc.Address) bool {
@@ -171,8 +171,8 @@ func (m *model) retainedForAnother(r alloc.Request, a netip.Addr) bool {
 	return found && namespace != r.Owner.Namespace
 }
 
-// options lists what an owner could get of a family. An address that has to be it
-// stands alone.
+// options lists the addresses of a family that an owner could get. An address that
+// has to be it stands alone.
 func (m *model) options(r alloc.Request, pools []modelPool, kept []alloc.Address, f alloc.Family) (options []option) {
 	var old alloc.Address
 	for _, h := range kept {
@@ -207,7 +207,7 @@ func (m *model) options(r alloc.Request, pools []modelPool, kept []alloc.Address
 }
 
 // best picks an option of each family, out of all pairs: both from one pool if
-// possible, then the order of pools, then that of addresses.
+// possible, then the order of pools, then of addresses.
 func best(options [][]option) (held []alloc.Address) {
 	options = slices.DeleteFunc(slices.Clone(options), func(o []option) bool { return len(o) == 0 })
 	byScore := func(a, b option) int { return slices.Compare(a.score[:], b.score[:]) }
@@ -240,8 +240,8 @@ func betweenPools(p [2]option) int {
 	return 1
 }
 
-// adopt is a restart: the oldest take what they have first. It reports how many
-// addresses are lost in it.
+// adopt is a restart: the oldest owners take their addresses first. It reports how
+// many addresses are lost in it.
 func (m *model) adopt() (lost int) {
 	var order []*object
 	for _, o := range m.objects {

@@ -156,7 +156,7 @@ func (p *placement) decideServe() error {
 	return nil
 }
 
-// capacities are those of the groups' members.
+// capacities returns the capacities of the groups' members.
 func (p *placement) capacities() (capacities []alloc.Capacity) {
 	ready := readiness(p.nodes)
 	for _, g := range p.groups {

@@ -117,8 +117,8 @@ func (a *Allocator) choose(t *holder, families []Family, pools []*pool, planned 
 	return chosen, nil
 }
 
-// preferred moves to the front the pool that gives addresses of both families: that of the
-// planned address, or the first with free addresses of both.
+// preferred moves to the front the pool that gives addresses of both families: the planned
+// address's pool, or the first with free addresses of both.
 func (a *Allocator) preferred(t *holder, pools []*pool, families []Family, planned []Address) []*pool {
 	if len(families)+len(planned) < 2 {
 		return pools

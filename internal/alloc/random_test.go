@@ -32,7 +32,7 @@ func (h *history) address(f alloc.Family) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfd, 15: n})
 }
 
-// spec is what an owner may ask for.
+// spec returns a request that an owner may make.
 func (h *history) spec(owner alloc.Owner) alloc.Request {
 	families := [][]alloc.Family{{alloc.IPv4}, {alloc.IPv6}, {alloc.IPv4, alloc.IPv6}, {alloc.IPv6, alloc.IPv4}}
 	r := alloc.Request{

@@ -53,7 +53,7 @@ func TestParseRange(t *testing.T) {
 	}
 }
 
-// What ranges have in common counts once, and sizes that are too large to be
+// Overlaps of ranges count once, and sizes that are too large to be
 // counted don't wrap around.
 func TestSizes(t *testing.T) {
 	for _, c := range []struct {
@@ -94,7 +94,7 @@ func TestWithoutZeroAnd255(t *testing.T) {
 	}
 }
 
-// What is read is as it was written, whatever it is.
+// A parsed range formats as it was written, for any input.
 func FuzzParseRange(f *testing.F) {
 	for _, text := range []string{
 		"10.0.0.0/8", "fd00::-fd00::1", "10.0.0.0/33", "-", "::/0", "10.0.0.9-10.0.0.1", "10.0.0.1-fd00::1", "10.0.0.7/24",

@@ -9,12 +9,12 @@ import (
 
 // Demand is one kind of load of a group, and how much of it one node should carry at most.
 type Demand struct {
-	// Unit is that of both, such as "packets per second".
+	// Unit of both, such as "packets per second".
 	Unit          string
 	Load, PerNode float64
 }
 
-// SizeRequest is what the size of a group depends on.
+// SizeRequest is the input of a group's size.
 type SizeRequest struct {
 	// Size is the current size, Nodes the number of nodes, which is less without enough spare nodes.
 	Size, Nodes int
@@ -27,8 +27,8 @@ type SizeRequest struct {
 	DownAfter time.Duration
 }
 
-// SizeHistory is a size, and what the next decision has to know of former ones. It is zero for a
-// group without history, as after a restart.
+// SizeHistory is a size, and the parts of former ones that the next decision needs. It is zero
+// for a group without history, as after a restart.
 type SizeHistory struct {
 	Size int
 	// Changed is when the load last changed the size; zero if that isn't known.

@@ -22,7 +22,7 @@ type Unit struct {
 // Capacity is the capacity of a group.
 type Capacity struct {
 	Group string
-	// Nodes is the number of its members, Ready that of the Ready ones.
+	// Nodes is the number of its members, Ready the number of Ready ones.
 	Nodes, Ready int
 }
 

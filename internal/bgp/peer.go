@@ -26,7 +26,7 @@ type Peer struct {
 	LocalAddress netip.Addr
 	// Passive waits for the peer to connect instead of connecting.
 	Passive bool
-	// Password is that of TCP MD5 signatures (RFC 2385); the zero Secret is none.
+	// Password of TCP MD5 signatures (RFC 2385); the zero Secret is none.
 	Password Secret
 	// Multihop is how many hops an eBGP peer may be away: 2 to 255, or 0 if it is
 	// directly connected.

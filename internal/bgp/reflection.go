@@ -29,7 +29,7 @@ type Reflection struct {
 	// NextHops contain next hops that clients may announce besides their own addresses.
 	NextHops []netip.Prefix
 	// Allowed limits the attributes of clients' routes, so that no client can make its routes
-	// preferred to those of others. Its communities are passed on, others removed, but for
+	// preferred to other clients'. Its communities are passed on, others removed, but for
 	// GRACEFUL_SHUTDOWN. Its LocalPreference is the greatest one, nil for
 	// DefaultLocalPreference; its MED the smallest one, nil to remove all; its LinkBandwidth
 	// the greatest one, 0 to remove all.
@@ -47,7 +47,7 @@ type Range struct {
 	MaxClients int
 	// Accept, if not empty, replaces the reflection's for these clients.
 	Accept []Acceptance
-	// Peer has what all clients of the range have in common.
+	// Peer has the settings of all clients of the range.
 	Peer
 }
 
@@ -61,8 +61,8 @@ func (r *Range) Client(address netip.Addr) Peer {
 // Acceptance is a prefix within which clients may announce.
 type Acceptance struct {
 	Prefix netip.Prefix
-	// Shortest is the minimum length of announced prefixes: that of addresses allows host
-	// routes only.
+	// Shortest is the minimum length of announced prefixes: the length of an address
+	// allows host routes only.
 	Shortest int
 }
 
@@ -108,6 +108,6 @@ func (r *Reflection) Router(address netip.Addr) *Peer {
 const (
 	DefaultMaxClients  = 256
 	DefaultRestartWait = 10 * time.Second
-	// DefaultLocalPreference is that of routes without another one.
+	// DefaultLocalPreference is the preference of routes without another one.
 	DefaultLocalPreference = 100
 )

@@ -23,7 +23,7 @@ const (
 // BFDState is a state of RFC 5880 §6.2.
 type BFDState string
 
-// The states; the empty one is that of a peer without BFD.
+// The states; a peer without BFD has the empty one.
 const (
 	BFDAdminDown BFDState = "admindown"
 	BFDDown      BFDState = "down"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package health probes the backends of services and reports verdicts, which the store
-// merges with the desired services. The agent runs it. What makes a backend healthy or
-// not is a pure state machine; package probe implements the protocols.
+// merges with the desired services. The agent runs it. A pure state machine decides
+// whether a backend is healthy; package check implements the protocols.
 package health
 
 import (
@@ -67,14 +67,14 @@ func (s Unresponsive) Unwrap() error { return s.error }
 // or a privilege. It says nothing about the backend.
 var ErrLocal = errors.New("local failure")
 
-// Verdict is what is newly known of one backend of one service.
+// Verdict is a new state of one backend of one service.
 type Verdict struct {
 	VIP     lb.VIP
 	Backend lb.BackendID
 	State
 }
 
-// State is what is known of a backend.
+// State is the health of a backend.
 type State struct {
 	// Checked says that the service has a health check. Known says that it has
 	// come to a verdict, of which Healthy is the content; until then the backend

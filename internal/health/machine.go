@@ -8,8 +8,8 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// machine turns the results of probes into what is known of one backend of one
-// service. It is pure: time comes in as an argument.
+// machine derives the state of one backend of one service from the results of
+// probes. It is pure: time is an argument.
 type machine struct {
 	State
 	rise, fall int
@@ -34,7 +34,7 @@ func newMachine(check *lb.HealthCheck, healthy bool) machine {
 	return m
 }
 
-// resume continues with what an earlier process knew.
+// resume continues with an earlier process's state.
 func (m *machine) resume(earlier State) {
 	earlier.Checked, earlier.Share = true, lb.WholeShare
 	earlier.Silent = earlier.Silent && !earlier.Healthy
@@ -43,7 +43,7 @@ func (m *machine) resume(earlier State) {
 	}
 }
 
-// configure changes how results are judged from now on. What is known stays.
+// configure changes the evaluation of results from now on. The state stays.
 func (m *machine) configure(check *lb.HealthCheck) {
 	m.rise, m.fall, m.slowStart = check.Rise, check.Fall, check.SlowStart
 }
@@ -93,8 +93,8 @@ func (m *machine) turn(healthy bool, now time.Time) {
 	}
 }
 
-// ramp raises the share of a backend in slow start to what it has at that time,
-// and reports whether it did.
+// ramp raises the share of a backend in slow start to its value at that time, and
+// reports whether it did.
 func (m *machine) ramp(now time.Time) bool {
 	if m.Share == lb.WholeShare {
 		return false

@@ -13,11 +13,11 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Config is what a Monitor needs.
+// Config configures a Monitor.
 type Config struct {
 	// Paths are the ways to backends.
 	Paths Paths
-	// Prober returns what probes backends as a check says.
+	// Prober returns the Prober of a check.
 	Prober func(*lb.HealthCheck) Prober
 	// Probes is how many probes may be on their way at the same time; more than 0. Namespaces
 	// share them fairly.
@@ -69,7 +69,7 @@ func New(c Config) *Monitor {
 	}
 }
 
-// Metrics are those of all probes.
+// Metrics returns the metrics of all probes.
 func (m *Monitor) Metrics() []prometheus.Collector { return []prometheus.Collector{m.late} }
 
 // Run probes until ctx ends, once in a Monitor's life. It returns when the last
@@ -120,7 +120,7 @@ func (m *Monitor) Hint(vip lb.VIP, backend lb.BackendID) {
 	}
 }
 
-// States returns what is known of every backend that is checked, in no order.
+// States returns the state of every backend that is checked, in no order.
 func (m *Monitor) States() []Verdict {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,7 +131,7 @@ func (m *Monitor) States() []Verdict {
 	return states
 }
 
-// StatesOf returns what is known of those backends of services that are checked.
+// StatesOf returns the states of the services' backends that are checked.
 func (m *Monitor) StatesOf(services []lb.Service) []Verdict {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -161,7 +161,7 @@ func (m *Monitor) note(b *member) {
 	}
 }
 
-// deliver reports what has changed until ctx ends. A change waits a moment for
+// deliver reports changes until ctx ends. A change waits a moment for
 // others, as one of many backends costs the store no more than one of one.
 func (m *Monitor) deliver(ctx context.Context) {
 	for {

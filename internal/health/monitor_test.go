@@ -12,7 +12,7 @@ import (
 )
 
 // A backend that dies is reported within fall × interval, one that returns
-// within rise × interval, both plus what a probe takes and the wait for others.
+// within rise × interval, both plus a probe's time and the wait for others.
 func TestVerdictTiming(t *testing.T) {
 	withServers(t, func(_ *testing.T, m *testMonitor) {
 		m.takes = 5 * time.Millisecond

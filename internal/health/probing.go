@@ -21,7 +21,7 @@ const (
 	logInterval = time.Minute
 )
 
-// probing is what probes share while a Monitor runs.
+// probing is the state that probes share while a Monitor runs.
 type probing struct {
 	ctx    context.Context
 	shares shares // guarded by the Monitor's lock
@@ -128,9 +128,8 @@ func limit(ctx context.Context, timeout time.Duration) (context.Context, func())
 	}
 }
 
-// finish takes note of how a probe went, and when the next one is due. It
-// returns what is to be released if there is to be none, and whether the failure
-// is to be logged.
+// finish records a result and schedules the next probe. It returns the path to
+// release if there is no next probe, and whether to log the failure.
 func (m *Monitor) finish(t *target, err error, took time.Duration, now time.Time) (release func(), log bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,7 +155,7 @@ func (m *Monitor) finish(t *target, err error, took time.Duration, now time.Time
 		}
 	}
 	m.plan(t, t.next(err != nil, now))
-	if err != nil || t.pathStale() { // opening the next path says what is known of the way
+	if err != nil || t.pathStale() { // opening the next path reports the state of the route
 		release, t.release = t.release, nil
 	}
 	return release, log

@@ -14,9 +14,8 @@ import (
 // part of the first interval.
 const burst = 256
 
-// Set says which services there are: all of them, as they are configured. What
-// is known of a backend stays as long as its service and its check do. Setting
-// the same services again changes nothing.
+// Set sets all services, as they are configured. A backend's state stays as long as
+// its service and its check do. Setting the same services again changes nothing.
 func (m *Monitor) Set(services []lb.Service) {
 	m.enrolAll(services, func() []lb.VIP { return slices.Collect(maps.Keys(m.present)) })
 }
@@ -27,8 +26,8 @@ func (m *Monitor) Update(changed []lb.Service, removed []lb.VIP) {
 	m.enrolAll(changed, func() []lb.VIP { return removed })
 }
 
-// enrolAll takes services over. It calls removed with the lock held; those of its VIPs
-// that have changed stay.
+// enrolAll takes services over. It calls removed with the lock held; VIPs that it
+// returns and that have changed stay.
 func (m *Monitor) enrolAll(changed []lb.Service, removed func() []lb.VIP) {
 	m.mu.Lock()
 	r := targetChange{Monitor: m, now: time.Now(), next: make(map[lb.VIP]backends, len(changed)), probers: make(map[string]Prober)}
@@ -49,7 +48,7 @@ func (m *Monitor) enrolAll(changed []lb.Service, removed func() []lb.VIP) {
 	}
 }
 
-// backends are those of a service, sorted, and whether they are checked.
+// backends of a service, sorted, and whether they are checked.
 type backends struct {
 	sorted  []lb.Backend
 	checked bool
@@ -132,8 +131,8 @@ func (r *targetChange) target(svc *lb.Service, backend lb.Backend, key targetKey
 	return t
 }
 
-// settle makes the change what is there. It ends the members of services that change
-// which these have not any more, or don't check.
+// settle applies the change. It ends the checks of members that changed services no
+// longer have, or don't check.
 func (r *targetChange) settle() {
 	if r.present == nil {
 		r.present = make(map[lb.VIP]backends, len(r.next))

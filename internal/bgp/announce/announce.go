@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package announce decides which routes this node announces: those of the VIPs that
-// it serves. The agent runs an Announcer, which sets the routes of a speaker.
+// Package announce decides which routes this node announces: routes of the VIPs
+// that it serves. The agent runs an Announcer, which sets the routes of a speaker.
 //
 // It watches the store: the desired services, their health and drains, and their
 // status in the data plane. No route is announced before its VIP is programmed, or, for a
 // moment, before all its backends have been checked: they have flows of other nodes. The
-// route of a VIP that can't be served is withdrawn at once; that of a VIP which is
+// route of a VIP that can't be served is withdrawn at once; the route of a VIP which is
 // drained first gets the community GRACEFUL_SHUTDOWN (RFC 8326).
 package announce
 
@@ -38,7 +38,7 @@ type Recorder interface {
 	RouteWithdrawn(prefix netip.Prefix, reason string)
 }
 
-// Config is what an Announcer needs.
+// Config configures an Announcer.
 type Config struct {
 	// BGP is the first configuration.
 	BGP     *bgp.Config

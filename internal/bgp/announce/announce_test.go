@@ -150,7 +150,7 @@ func TestInitialRoutes(t *testing.T) {
 		n.evaluate(web, true)
 		n.want(t, "set [10.1.1.1, 10.1.1.2]", "+10.1.1.1 served for web")
 	})
-	synctest.Test(t, func(t *testing.T) { // nor for what isn't meant to be
+	synctest.Test(t, func(t *testing.T) { // nor for a route that shouldn't be announced
 		n := start(t)
 		n.store.Drain(store.Drain{Target: store.Target{Service: "dns"}})
 		n.set(t, web, dns)
@@ -173,8 +173,8 @@ func TestMissingInterface(t *testing.T) {
 	})
 }
 
-// A route follows the data plane, not what is desired of it; a loss needs nothing
-// of the data plane.
+// A route follows the data plane's state, not the desired one; a loss doesn't wait
+// for the data plane.
 func TestRoutesFollowDataPlane(t *testing.T) {
 	withNode(t, func(t *testing.T, n *node) {
 		var mended atomic.Bool
@@ -297,7 +297,7 @@ func TestDrain(t *testing.T) {
 		done()
 		n.want(t)
 
-		began = time.Now() // what is not announced needs no time
+		began = time.Now() // a route that isn't announced needs no time
 		for _, name := range []string{"web", "nosuch"} {
 			if done, err := n.Drain(t.Context(), name); err != nil || !time.Now().Equal(began) {
 				t.Errorf("%s: error %v after %s", name, err, time.Since(began))

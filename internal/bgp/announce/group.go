@@ -102,7 +102,8 @@ func (g *group) names() []string {
 }
 
 // reason is why the prefix is not announced, or will not be; empty if a service is
-// serving. It has those of the first few services: an aggregate may have thousands.
+// serving. It joins the reasons of the first few services: an aggregate may have
+// thousands.
 func (g *group) reason() string {
 	const most = 3
 	var reasons []string

@@ -34,8 +34,8 @@ type Decision struct {
 type Plan struct {
 	// Decisions are sorted by prefix.
 	Decisions []Decision
-	// Complete is set if no service may become servable yet: what is not announced is
-	// not meant to be.
+	// Complete is set if no service may become servable yet: prefixes without a route
+	// stay without one.
 	Complete bool
 	// Next is when the plan changes by time alone; zero for never.
 	Next time.Time
@@ -54,7 +54,7 @@ func (p *Plan) Routes() []bgp.Route {
 	return routes
 }
 
-// planner makes plans. It keeps of each prefix what later decisions need.
+// planner makes plans. It keeps the state of each prefix that later decisions need.
 type planner struct {
 	policies []bgp.Policy
 	// delay is bgp.Config.ShutdownDelay.
@@ -70,7 +70,7 @@ type record struct {
 	// settling is since when a new route waits for unsettled services; zero if none does.
 	settling time.Time
 	damper   damper
-	// serving and suppressed are those of the last decision: whether a service was
+	// serving and suppressed are from the last decision: whether a service was
 	// serving, and how many were suppressed.
 	serving    bool
 	suppressed int

@@ -26,7 +26,7 @@ func newPlanner(t *testing.T, delay time.Duration, services ...lb.Service) *test
 	return &testPlanner{scene: newScene(t, services...), planner: planner{delay: delay, prefixes: map[netip.Prefix]*record{}}, now: time.Unix(1e9, 0)}
 }
 
-// want checks what is decided some time later: "announced", "leaving", "damped"
+// want checks the decision some time later: "announced", "leaving", "damped"
 // or "withdrawn".
 func (d *testPlanner) want(later time.Duration, want string) Decision {
 	d.t.Helper()
@@ -91,7 +91,7 @@ func TestPlannedLeave(t *testing.T) {
 				t.Errorf("%+v, want one withdrawal, announced now", got)
 			}
 
-			l.leave(d) // what can't be served is not announced, whatever was promised
+			l.leave(d) // a VIP that can't be served is not announced, whatever was promised
 			d.want(0, "leaving")
 			d.health(0)
 			d.want(0, "withdrawn")
@@ -200,10 +200,10 @@ func TestDamping(t *testing.T) {
 	})
 }
 
-// Over random histories: what is announced is served, or was when an operator
-// began to move it away no longer than the delay ago; what is served and not
-// announced is damped, and was lost several times, or waits for a moment until all
-// healthy backends are in use.
+// Over random histories: an announced VIP is served, or was when an operator began
+// to move it away no longer than the delay ago; a served VIP that is not announced
+// is damped, and was lost several times, or waits for a moment until all healthy
+// backends are in use.
 func TestHistories(t *testing.T) {
 	const delay = time.Second
 	const histories, steps = 200, 300

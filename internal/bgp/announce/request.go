@@ -109,7 +109,7 @@ func (a *Announcer) Drain(ctx context.Context, services ...string) (done func(),
 	return a.StartDrain(services...)(ctx)
 }
 
-// StartDrain begins what Drain does, so that CancelDrain can end it from now on. The caller has to
+// StartDrain begins a drain, so that CancelDrain can end it from now on. The caller has to
 // call await, which returns as Drain does.
 func (a *Announcer) StartDrain(services ...string) (await func(context.Context) (done func(), err error)) {
 	drains := make(map[string]*drain, len(services))

@@ -11,7 +11,7 @@ import (
 	"fairlead.io/fairlead/internal/store"
 )
 
-// Input is what a plan is made of.
+// Input is the input of a plan.
 type Input struct {
 	Desired store.Snapshot
 	// Working is set when the data plane is attached.
@@ -36,7 +36,7 @@ const (
 	serving
 )
 
-// serviceState is what one service contributes to its prefix.
+// serviceState is one service's contribution to its prefix.
 type serviceState struct {
 	service string
 	routeState
@@ -48,7 +48,7 @@ type serviceState struct {
 	entry *store.Entry
 	// local is set if the service is never announced.
 	local bool
-	// policy is that of its VIP, nil without one, and vlan where packets to it arrive.
+	// policy of its VIP, nil without one, and the VLAN in which packets to it arrive.
 	policy *bgp.Policy
 	vlan   uint16
 }

@@ -44,7 +44,7 @@ func newScene(t testing.TB, services ...lb.Service) *scene {
 	return s
 }
 
-// program makes the statuses those of a data plane that has done everything.
+// program sets the statuses of a data plane that has done everything.
 func (s *scene) program() {
 	s.Programmed = nil
 	for _, e := range s.store.Snapshot().Services {
@@ -202,7 +202,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// VIPs that arrive in a VLAN are announced with its next hop. A prefix has one route: that of the
+// VIPs that arrive in a VLAN are announced with its next hop. A prefix has one route: of the
 // untagged network, or of the lowest VLAN.
 func TestPoliciesOfVLANs(t *testing.T) {
 	all := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}

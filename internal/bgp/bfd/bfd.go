@@ -5,7 +5,7 @@
 // over UDP, for peers on the same link (RFC 5881) and others (RFC 5883), over IPv4 and
 // IPv6, without authentication and echo function. Packages speaker and reflector
 // configure the peers with Set, start their sessions with Begin when BGP is
-// established, and get an Event for each change. Sessions may outlive those of BGP.
+// established, and get an Event for each change. Sessions may outlive BGP's.
 //
 // Sessions end with the process (the C bit is 0), but a process that is back within
 // the detection time resumes them. A session's rules are in session.go, which has
@@ -49,11 +49,11 @@ type Event struct {
 }
 
 // Concerns reports whether the end of a session that was up is about the peer's BGP session
-// that was established at since. The BFD of some routers lives only as long as BGP: what
-// goes down right after the session began is left from the session before, and ending
-// the new session for it would repeat for ever. A peer that takes BFD down on purpose
-// says nothing about the path (RFC 5882 §3.2). Without BFD, b is nil, an event is left from
-// the configuration before.
+// that was established at since. The BFD of some routers lives only as long as BGP: a BFD
+// session that goes down right after BGP's began is left from before, and ending the new
+// session for it would repeat for ever. A peer that takes BFD down on purpose says nothing
+// about the path (RFC 5882 §3.2). Without BFD, b is nil, an event is left from the
+// configuration before.
 func (e *Event) Concerns(since time.Time, b *bgp.BFD) bool {
 	if b == nil {
 		return false

@@ -15,7 +15,7 @@ import (
 )
 
 // FuzzDatagrams shows what datagrams can do to the sessions of a listener: each session
-// stays where its discriminator leads, what it sends is a packet, and a session that is up
+// stays where its discriminator leads and sends valid packets, and a session that is up
 // ends only by its discriminator or by the peer's silence.
 //
 // A datagram of the input is a byte for source, TTL and interface, and then a packet.

@@ -195,8 +195,8 @@ func (l *listener) serve() error {
 			return err
 		}
 		if time.Since(next) > stall {
-			// The whole machine was stopped: let the kernel receive first what waits at
-			// its interfaces.
+			// The whole machine was stopped: let the kernel first receive packets that
+			// wait at its interfaces.
 			yieldCPU()
 		}
 	}
@@ -308,7 +308,7 @@ func (l *listener) resolve(now time.Time, other *entry, p *packet) *entry {
 	return other
 }
 
-// service does what is due in one session.
+// service runs the due timers of one session.
 func (l *listener) service(m *entry, now time.Time) {
 	m.expire(now)
 	for {

@@ -16,7 +16,7 @@ import (
 
 // Manager holds a session with each peer. Its methods may be called concurrently.
 //
-// Lock order: mu, a listener's, that of events.
+// Lock order: mu, a listener's, the lock of events.
 type Manager struct {
 	log      *slog.Logger
 	onChange func(Event)
@@ -74,10 +74,10 @@ func (m *Manager) notify(e Event) {
 	m.events.Modify(func(queued *[]Event) { *queued = append(*queued, e) })
 }
 
-// Set makes peers, which have different addresses, all that are watched. New sessions
-// are passive until Begin; unchanged ones go on; those of removed and changed peers go
-// administratively down. What the kernel refuses is retried, and in the sessions'
-// reasons.
+// Set replaces the set of peers, which have different addresses. New sessions are
+// passive until Begin; unchanged ones continue; sessions of removed and changed peers
+// go administratively down. Sockets that the kernel refuses are retried, with the
+// error in the sessions' reasons.
 func (m *Manager) Set(peers []Peer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

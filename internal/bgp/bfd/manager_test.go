@@ -153,7 +153,7 @@ func TestAdminDown(t *testing.T) {
 	}
 }
 
-// Peers detect an abandoned session like that of a killed process.
+// Peers detect an abandoned session like a killed process's.
 func TestAbandon(t *testing.T) {
 	near, next := both(t, newLab(t))
 	mark := near.mark()

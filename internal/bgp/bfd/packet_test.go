@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// captured is what FRR's bfdd sends while it comes up.
+// captured is a packet of FRR's bfdd while it comes up.
 const captured = "20480318" + "6f1c2f3d" + "0a0b0c0d" + "000f4240" + "000186a0" + "0000c350"
 
 func hexBytes(t testing.TB, text string) []byte {
@@ -79,8 +79,8 @@ func TestParseTakes(t *testing.T) {
 	}
 }
 
-// What parse takes, bytes writes alike, except for what is never sent: authentication,
-// demand mode and the echo function.
+// bytes restores every packet that parse accepts, except for fields that are never
+// sent: authentication, demand mode and the echo function.
 func FuzzParse(f *testing.F) {
 	for _, begin := range []string{
 		captured[:8], "3ff20318", "20000318", // with all flags and an unknown diagnostic; administratively down

@@ -82,7 +82,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// step is what a listener does: arrivals first, then each session.
+// step runs one step of a listener: arrivals first, then each session.
 func (p *pair) step() {
 	flying := p.flying
 	p.flying = nil
@@ -120,8 +120,8 @@ func (p *pair) send(from int, out packet) {
 	p.flying = append(p.flying, flight{out, 1 - from, p.now.Add(time.Duration(p.random.Int64N(int64(p.delay) + 1)))})
 }
 
-// detection is the longest time in which a failure may be found with what the
-// ends are configured to do.
+// detection is the longest time in which a failure may be found with the ends'
+// configuration.
 func (p *pair) detection() time.Duration {
 	slowest := max(p.ends[0].peer.Interval, p.ends[1].peer.Interval)
 	return slowest*time.Duration(max(p.ends[0].peer.Multiplier, p.ends[1].peer.Multiplier)) + 2*p.delay

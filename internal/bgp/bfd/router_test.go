@@ -148,7 +148,7 @@ func (r *router) kill() {
 	}
 }
 
-// show is what the router says of its sessions.
+// show returns the router's output about its sessions.
 func (r *router) show() (string, error) {
 	text, err := exec.Command(r.ask[0], r.ask[1:]...).Output()
 	return string(text), err

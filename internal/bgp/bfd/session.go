@@ -23,8 +23,8 @@ type session struct {
 	// the peer and after a detection time without one.
 	local, remote uint32
 	state         state
-	// passive is set until begin: the session sends nothing, and accepts only what it
-	// can resume.
+	// passive is set until begin: the session sends nothing, and accepts only packets
+	// that it can resume from.
 	passive    bool
 	since      time.Time
 	diagnostic Diagnostic
@@ -131,8 +131,8 @@ func (s *session) follow(now time.Time, remote state) {
 	}
 }
 
-// expire takes the session down if the detection time is over, and resets what is
-// known of the peer (RFC 5880 §6.8.4, §6.8.1).
+// expire takes the session down if the detection time is over, and resets the
+// peer's state (RFC 5880 §6.8.4, §6.8.1).
 func (s *session) expire(now time.Time) {
 	if s.remote == 0 || now.Before(s.detectionEnd()) {
 		return

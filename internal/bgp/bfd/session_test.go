@@ -47,7 +47,7 @@ func (p *probe) handle(t *testing.T, packets ...packet) {
 	}
 }
 
-// pass lets time go by, and returns what is sent meanwhile.
+// pass advances the clock, and returns the packets sent meanwhile.
 func (p *probe) pass(d time.Duration) (sent []packet) {
 	end := p.now.Add(d)
 	for {

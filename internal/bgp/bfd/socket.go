@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// link is what the peers of one port have in common.
+// link has the properties that the peers of one port share.
 type link struct {
 	// multihop is RFC 5883's, without it RFC 5881's.
 	multihop, v6 bool

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// RFC 5880 §6.8.2: the slower of what the one wants to send and the other to
-// receive; below up, never faster than a second.
+// RFC 5880 §6.8.2: the slower of the one's transmit interval and the other's
+// receive interval; below up, never faster than a second.
 func TestPace(t *testing.T) {
 	for _, c := range []struct {
 		own, peerRx, want time.Duration
@@ -47,8 +47,8 @@ func TestJitter(t *testing.T) {
 	}
 }
 
-// RFC 5880 §6.8.4: the peer's multiplier, and the slower of what it sends and
-// what we receive.
+// RFC 5880 §6.8.4: the peer's multiplier, and the slower of its transmit and our
+// receive interval.
 func TestDetectionTime(t *testing.T) {
 	for _, c := range []struct {
 		own, peerTx time.Duration

@@ -25,7 +25,7 @@ type wire struct {
 	t *testing.T
 }
 
-// listenWire receives what is sent to a host, and can send like a session.
+// listenWire receives a host's packets, and can send like a session.
 func listenWire(t *testing.T, lab *netlab.Lab, host string, l link) *wire {
 	t.Helper()
 	return bindWire(t, lab, host, l, netip.AddrPortFrom(l.wildcard(), l.port()))
@@ -178,7 +178,7 @@ func speak(t *testing.T, lab *netlab.Lab, hops int) *wire {
 	return w
 }
 
-// limit sets the TTL of what is sent.
+// limit sets the TTL of sent packets.
 func (w *wire) limit(level, option, hops int) {
 	w.t.Helper()
 	var failed error

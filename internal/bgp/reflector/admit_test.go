@@ -41,7 +41,7 @@ func connectNearby(t *testing.T, r *reflector.Reflector, n int) {
 	await.True(t, patience, "session", func() bool { return established(r, clientAddress(n)) })
 }
 
-// setHops sets the hop limit of what a client sends.
+// setHops sets the hop limit of a client's packets.
 func setHops(t *testing.T, c *client, hops int) {
 	t.Helper()
 	raw, err := c.conn.(*net.TCPConn).SyscallConn()
@@ -80,7 +80,8 @@ func announcement(more ...byte) []byte {
 }
 
 // Attributes that would make a client's routes preferred to others', and communities that
-// aren't configured, are not passed on, and those of a reloaded configuration at once.
+// aren't configured, are not passed on; communities of a reloaded configuration are at
+// once.
 func TestAttributes(t *testing.T) {
 	config := settings()
 	config.Allowed.Communities = []bgp.Community{65021<<16 | 100}
@@ -137,8 +138,8 @@ func TestRouterGetsLimitedRoutes(t *testing.T) {
 	}
 }
 
-// Connections without an OPEN keep no client out: those of a source close each other, and when
-// there are too many of all sources, the oldest one is closed.
+// Connections without an OPEN keep no client out: connections of one source close each other,
+// and when there are too many of all sources, the oldest one is closed.
 func TestSilentConnections(t *testing.T) {
 	const ofSource, all = 64, 1024
 	config := settings()

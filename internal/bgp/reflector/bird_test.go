@@ -81,7 +81,7 @@ func configure(t *testing.T, r *reflector.Reflector, config bgp.Reflection) {
 	}
 }
 
-// reflected writes what a reflector passes on, a line each.
+// reflected formats the routes that a reflector passes on, a line each.
 func reflected(t *testing.T, r *reflector.Reflector) string {
 	t.Helper()
 	var out strings.Builder
@@ -123,8 +123,8 @@ protocol bgp reflector {
 }
 `
 
-// startBIRD starts the router, which also announces a VIP of its own; more is
-// added to what it says of the reflector.
+// startBIRD starts the router, which also announces a VIP of its own; more is added
+// to its configuration of the reflector.
 func startBIRD(t *testing.T, more string) {
 	t.Helper()
 	needsRoot(t)

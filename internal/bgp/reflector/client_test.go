@@ -36,7 +36,7 @@ const (
 	keepalive    = 4
 )
 
-// identity is what a client says of itself.
+// identity has the parameters of a client's OPEN.
 type identity struct {
 	asn     uint32
 	restart bool // it has graceful restart
@@ -135,8 +135,8 @@ func (c *client) leave() {
 	_ = c.conn.Close()
 }
 
-// awaitEnd waits until the reflector has closed the connection, and returns what
-// its notification said.
+// awaitEnd waits until the reflector has closed the connection, and returns the
+// data of its notification.
 func (c *client) awaitEnd() (said []byte) {
 	c.t.Helper()
 	select {

@@ -29,8 +29,8 @@ const (
 	openTimeout     = 10 * time.Second
 )
 
-// source is what the connections of one host have in common: its IPv4 address, or its IPv6
-// /64, in which a host may choose its addresses.
+// source returns the prefix that the connections of one host share: its IPv4 address, or
+// its IPv6 /64, in which a host may choose its addresses.
 func source(address netip.Addr) netip.Prefix {
 	p, _ := address.Prefix(min(address.BitLen(), 64)) // never longer than the address
 	return p

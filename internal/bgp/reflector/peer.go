@@ -20,8 +20,8 @@ type client struct {
 	// key is the instance's key of the client.
 	key netip.Addr
 
-	// status is what is known besides the session. Its router ID distinguishes clients
-	// with one address, and is zero if the first message was no OPEN.
+	// status is the peer's state besides the session. Its router ID distinguishes
+	// clients with one address, and is zero if the first message was no OPEN.
 	status bgp.PeerState
 	// endOfRIB is when the session's last End-of-RIB came; zero before.
 	endOfRIB time.Time

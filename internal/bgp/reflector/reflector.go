@@ -3,8 +3,8 @@
 // Package reflector is a BGP route reflector for balancers (RFC 4456), which fairlead
 // reflector runs. Clients connect from configured ranges of addresses, and routers
 // get each client's path to a prefix (RFC 7911). It is for routers that can't peer
-// with each balancer, such as those of pods behind NAT, or should have few
-// neighbours. It forwards no packets: next hops are the clients'.
+// with each balancer, such as pods behind NAT, or should have few neighbours. It
+// forwards no packets: next hops are the clients'.
 //
 // A client's routes are removed when its session ends, unless only the connection was
 // lost and the client may be restarting (RFC 4724). A client that BFD or the hold timer
@@ -29,7 +29,7 @@ import (
 	"fairlead.io/fairlead/internal/bgp/speaker"
 )
 
-// Options are what a reflector needs besides its configuration.
+// Options configure a reflector's surroundings.
 type Options struct {
 	// ClientFile saves the clients for the next start; empty for none.
 	ClientFile string
@@ -199,8 +199,8 @@ func (r *Reflector) closeRouters() {
 const (
 	// checkInterval is how often awaitClients checks the clients.
 	checkInterval = 20 * time.Millisecond
-	// endOfRIBDelay is how long after an End-of-RIB that of the other family has
-	// come; noEndOfRIBDelay is how long a client that sends none gets for its routes.
+	// endOfRIBDelay is the longest time between the End-of-RIBs of both families;
+	// noEndOfRIBDelay is how long a client that sends none gets for its routes.
 	endOfRIBDelay   = 100 * time.Millisecond
 	noEndOfRIBDelay = time.Second
 )

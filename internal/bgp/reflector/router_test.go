@@ -18,8 +18,8 @@ const (
 
 var restarting = identity{asn: asn, restart: true}
 
-// A router gets every client's path, in both families, and loses those of a client
-// that withdraws, stops or, without graceful restart, dies.
+// A router gets every client's path, in both families, and loses the paths of a
+// client that withdraws, stops or, without graceful restart, dies.
 func TestAddPath(t *testing.T) {
 	startBIRD(t, "")
 	r := start(t, settings(), "")
@@ -45,7 +45,7 @@ func TestAddPath(t *testing.T) {
 }
 
 // A client whose connection is lost keeps its routes on the router until it is
-// back; what it doesn't announce then is withdrawn.
+// back; routes that it doesn't announce then are withdrawn.
 func TestClientRestart(t *testing.T) {
 	startBIRD(t, "")
 	r := start(t, settings(), "")

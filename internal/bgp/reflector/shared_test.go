@@ -16,7 +16,7 @@ import (
 
 // Several clients with one address, such as pods of a node that translates
 // theirs, are clients of their own: the router has each one's path, and loses only
-// that of the one that goes.
+// the path of the client that leaves.
 func TestSharedAddress(t *testing.T) {
 	startBIRD(t, "")
 	r := start(t, settings(), "")

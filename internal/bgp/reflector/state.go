@@ -16,8 +16,7 @@ import (
 type Route struct {
 	Prefix  netip.Prefix
 	NextHop netip.Addr
-	// Clients announce it; Stale are those of them that are lost but may be
-	// restarting.
+	// Clients announce it; Stale clients are lost but may be restarting.
 	Clients, Stale []netip.Addr
 	// Since is when the first of them announced it, Attributes are that one's.
 	Since      time.Time
@@ -66,8 +65,8 @@ func (r *Reflector) Routes() []Route {
 	return list
 }
 
-// received returns a client's routes: those of its session, and stale ones of the
-// former session while they are kept.
+// received returns the routes of a client's session, and stale ones of the former
+// session while they are kept.
 func (p *client) received() (routes map[netip.Prefix]session.ReceivedRoute, stale map[netip.Prefix]bool) {
 	routes, stale = make(map[netip.Prefix]session.ReceivedRoute), make(map[netip.Prefix]bool)
 	if p.kept != nil {

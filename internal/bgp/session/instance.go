@@ -286,7 +286,7 @@ func (i *Instance) changed(state *apiutil.PeerState, changed func(Change)) {
 		}
 		s.establish()
 	}
-	if s != nil && c.State == bgp.Idle { // the peer may not read what the library sent last
+	if s != nil && c.State == bgp.Idle { // the peer may not read the library's last message
 		_ = s.peer.SetWriteDeadline(time.Now().Add(closeTimeout))
 	}
 	changed(c)

@@ -59,7 +59,7 @@ func parse(message []byte, options *wire.MarshallingOption) (m *wire.BGPMessage,
 	return wire.ParseBGPMessage(message, options)
 }
 
-// Open is what a peer's OPEN message contains (RFC 4271 §4.2).
+// Open has the contents of a peer's OPEN message (RFC 4271 §4.2).
 type Open struct {
 	ASN      uint32
 	RouterID netip.Addr
@@ -108,7 +108,7 @@ func readOpen(m *wire.BGPOpen) *Open {
 	return o
 }
 
-// capabilities are those of all optional parameters.
+// capabilities returns the capabilities of all optional parameters.
 func capabilities(m *wire.BGPOpen) (all []wire.ParameterCapabilityInterface) {
 	for _, p := range m.OptParams {
 		if p, ok := p.(*wire.OptionParameterCapability); ok {
@@ -251,7 +251,8 @@ func (n Notification) message() ([]byte, error) {
 	return wire.NewBGPNotificationMessage(n.Code, n.Subcode, data).Serialize()
 }
 
-// readNotification reads a peer's notification, and of its text what is printable.
+// readNotification reads a peer's notification, with the printable characters of
+// its text.
 func readNotification(m *wire.BGPNotification) Notification {
 	n := Notification{Code: m.ErrorCode, Subcode: m.ErrorSubcode}
 	if n.hasText() && len(m.Data) > 0 {
@@ -266,10 +267,10 @@ func readNotification(m *wire.BGPNotification) Notification {
 	return n
 }
 
-// badMessage is the reason of a session that ends for what the peer sent.
+// badMessage returns the reason of a session that a peer's message ended.
 func badMessage(n Notification) string { return "received a bad message: " + n.String() }
 
-// describeReceived is what a peer's notification means.
+// describeReceived explains a peer's notification.
 func (s *Session) describeReceived(n Notification) string {
 	text := n.String()
 	switch {
@@ -284,7 +285,7 @@ func (s *Session) describeReceived(n Notification) string {
 	return "received NOTIFICATION: " + text
 }
 
-// describeSent is what the library's notification means.
+// describeSent explains the library's notification.
 func (s *Session) describeSent(n Notification) string {
 	state, open := s.Status().State, s.Status().Open
 	switch {

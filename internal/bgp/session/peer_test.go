@@ -21,7 +21,7 @@ import (
 	"fairlead.io/fairlead/internal/bgp"
 )
 
-// prefixes are those of an UPDATE, and whether they are withdrawn.
+// prefixes returns the announced and the withdrawn prefixes of an UPDATE.
 func prefixes(u *wire.BGPUpdate) (announced, withdrawn []string) {
 	w, a := pathsOf(u)
 	for _, n := range a {
@@ -58,7 +58,7 @@ func hosts(network, number int) []bgp.Route {
 	return routes
 }
 
-// counters are those of a session.
+// counters returns the counters of a session.
 func counters(s *Session) (state bgp.PeerState) {
 	s.Count(&state)
 	return state
@@ -407,8 +407,8 @@ func TestPeerCapabilities(t *testing.T) {
 	}
 }
 
-// FuzzReceived feeds a session with what a peer might send. Fuzzing uses up the ports of
-// closed connections, for a minute each: inputs without one are skipped.
+// FuzzReceived feeds a session with messages that a peer might send. Fuzzing uses up the
+// ports of closed connections, for a minute each: inputs without one are skipped.
 func FuzzReceived(f *testing.F) {
 	open, _ := openFrom(65000).Serialize()
 	alive, _ := wire.NewBGPKeepAliveMessage().Serialize()

@@ -120,12 +120,13 @@ type ReceivedRoute struct {
 	Accepted   bool
 	Attributes bgp.Attributes
 
-	// received is what Accepted and Attributes depend on, and size its bytes in a message.
+	// received has the attributes that Accepted and Attributes depend on, and size their
+	// bytes in a message.
 	received []wire.PathAttributeInterface
 	size     int
 }
 
-// AdjRIBIn returns what the client announces, accepted or not. The library's own
+// AdjRIBIn returns the client's routes, accepted or not. The library's own
 // table can't be read while it changes.
 func (s *Session) AdjRIBIn() map[netip.Prefix]ReceivedRoute {
 	s.mu.Lock()
@@ -271,7 +272,7 @@ func firstASN(attrs []wire.PathAttributeInterface) uint32 {
 	return 0
 }
 
-// reevaluable returns those of received attributes that announcement, firstASN or allowed read,
+// reevaluable returns the received attributes that announcement, firstASN or allowed read,
 // which the session keeps for another configuration, and their size in bytes.
 func reevaluable(received []wire.PathAttributeInterface) (kept []wire.PathAttributeInterface, size int) {
 	for _, a := range received {

@@ -79,7 +79,7 @@ func (d *dialogue) awaitUpdates(number uint64) (heap int) {
 	defer d.session.passing.Unlock()
 	var stats runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what finalizers of the first have released
+	runtime.GC() // memory that finalizers of the first have released
 	runtime.ReadMemStats(&stats)
 	return int(stats.HeapAlloc)
 }
@@ -101,8 +101,8 @@ func TestMemoryOfAttributes(t *testing.T) {
 	}
 }
 
-// The attributes of a client's routes are bounded in all. Those of routes that it has replaced
-// don't count.
+// The attributes of a client's routes are bounded in all. Attributes of routes that it has
+// replaced don't count.
 func TestBoundOfAttributes(t *testing.T) {
 	d := beginClient(t)
 	const routes, rounds = 500, 4

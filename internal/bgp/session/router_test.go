@@ -17,7 +17,7 @@ import (
 	"fairlead.io/fairlead/test/await"
 )
 
-// timeout is how long tests wait for what should happen at once.
+// timeout is how long tests wait for events that should happen at once.
 const timeout = 30 * time.Second
 
 // The two ends.
@@ -92,7 +92,7 @@ func begin(t *testing.T, p *Peer, restarted bool, routes ...bgp.Route) *dialogue
 	return &dialogue{t, p, session, theirs}
 }
 
-// answer completes the handshake, and returns what the library's end opened with.
+// answer completes the handshake, and returns the OPEN of the library's end.
 func (d *dialogue) answer(capabilities ...wire.ParameterCapabilityInterface) *wire.BGPOpen {
 	d.t.Helper()
 	open := d.next().Body.(*wire.BGPOpen)

@@ -7,8 +7,8 @@
 // The library keeps the protocol's state and tables. The connections to peers are
 // made here, as the library dials seconds late, gives no reason when it can't, and
 // reads no passwords of address ranges. A Session relays between a peer's connection
-// and one to the library on the loopback interface. It changes what the library has
-// no option for, and protects the library from what peers send.
+// and one to the library on the loopback interface. It makes changes that the
+// library has no option for, and protects the library from peers' messages.
 package session
 
 import (
@@ -39,13 +39,14 @@ type Session struct {
 	config        bgp.Peer
 	peer, library *net.TCPConn
 	in            *bufio.Reader // of peer
-	// restarted and opened are those of Peer.Begin and NewPeer; opened may be nil.
+	// restarted and opened are arguments of Peer.Begin and NewPeer; opened may be
+	// nil.
 	restarted bool
 	opened    func(*Session)
 	// key is the library's of the peer: a new one, unless the peer outlives the session.
 	key netip.Addr
 	// client passes the routes of UPDATEs on to the library, as reflection says, and records
-	// them in adjRIBIn. Those of other peers are discarded: a balancer and a reflector's
+	// them in adjRIBIn. Routes of other peers are discarded: a balancer and a reflector's
 	// routers could have all of the Internet's.
 	client     bool
 	reflection atomic.Pointer[bgp.Reflection]
@@ -66,7 +67,7 @@ type Session struct {
 	messagesReceived, messagesSent, updatesReceived, updatesSent atomic.Uint64
 
 	mu sync.Mutex
-	// adjRIBIn has what a client announces, attributes the bytes of attributes of these routes.
+	// adjRIBIn has a client's routes, attributes the bytes of their attributes.
 	adjRIBIn   map[netip.Prefix]ReceivedRoute
 	attributes int
 }
@@ -79,7 +80,7 @@ type Status struct {
 	// Open is the peer's OPEN; nil before it has arrived.
 	Open *Open
 	// Reason is why the session ended, for an operator. Refused is set if this side ended
-	// it with a notification for what the peer did.
+	// it with a notification of the peer's error.
 	Reason  string
 	Refused bool
 }
@@ -137,7 +138,7 @@ func (s *Session) stopLibrary() {
 	_ = s.library.SetReadDeadline(time.Now().Add(libraryTimeout))
 }
 
-// receive passes on what the peer sends.
+// receive relays the peer's messages to the library.
 func (s *Session) receive(library io.Writer) error {
 	for {
 		message, err := s.next()
@@ -236,8 +237,8 @@ func (s *Session) pace(family wire.Family) {
 	*last = time.Now()
 }
 
-// send passes on what the library sends. If the peer can't be reached, only the
-// library's notification is looked for, which is why the session ends.
+// send relays the library's messages to the peer. If the peer can't be reached,
+// only the library's notification is looked for, which is why the session ends.
 func (s *Session) send() (failed error) {
 	in := bufio.NewReader(s.library)
 	for {
@@ -264,7 +265,7 @@ func (s *Session) send() (failed error) {
 	}
 }
 
-// rewrite returns what the peer gets instead of the library's message.
+// rewrite returns the message that replaces the library's.
 func (s *Session) rewrite(message []byte) ([]byte, error) {
 	switch kind := message[18]; {
 	case kind == wire.BGP_MSG_OPEN:
@@ -417,7 +418,7 @@ func (s *Session) LocalAddress() netip.Addr {
 // Pending is a connection whose OPEN has been read, before its session begins.
 type Pending struct {
 	*net.TCPConn
-	// Open is what the OPEN contains; zero if something else has come.
+	// Open has the contents of the OPEN; zero if another message has come.
 	Open     Open
 	received []byte
 }

@@ -299,8 +299,8 @@ func setTTL(raw syscall.RawConn, local bgp.Local, peer *bgp.Peer) error {
 	})
 }
 
-// setKey has the kernel sign what a socket sends to a prefix, and drop what comes
-// from there unsigned (RFC 2385). The empty key removes the prefix's.
+// setKey has the kernel sign a socket's segments to a prefix, and drop unsigned
+// ones from there (RFC 2385). The empty key removes the prefix's.
 func setKey(raw syscall.RawConn, to netip.Prefix, key string) error {
 	sig := &unix.TCPMD5Sig{
 		Flags: unix.TCP_MD5SIG_FLAG_PREFIX, Prefixlen: uint8(to.Bits()), Keylen: uint16(len(key)),

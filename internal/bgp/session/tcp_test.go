@@ -118,7 +118,7 @@ func TestTTL(t *testing.T) {
 	for name, at := range families() {
 		for what, test := range map[string]struct {
 			change  func(*bgp.Peer)
-			hops    int // 0: what the kernel has
+			hops    int // 0: the kernel's default
 			minimum int
 		}{
 			"external":     {func(*bgp.Peer) {}, 1, 0},

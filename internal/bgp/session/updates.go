@@ -10,13 +10,13 @@ import (
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// updates follows and rewrites what the library sends to a peer. For routers of a
+// updates follows and rewrites the library's UPDATEs to a peer. For routers of a
 // reflector it does two things.
 //
 // It replaces path identifiers (RFC 7911 §3). The library numbers a prefix's paths in
 // the order of their arrival, which differs after a restart of the reflector: a router
 // that kept the paths would mistake one client's for another's until it has all. Here
-// the identifier is a hash of what distinguishes paths: client and next hop.
+// the identifier is a hash of client and next hop, which distinguish paths.
 //
 // It also repeats the initial routes. The library loses changes between sending them
 // and establishing the session: a route that came then would be missing, and one that
@@ -67,7 +67,7 @@ func (u *updates) negotiate(open *wire.BGPOpen, endOfRIB bool) {
 	}
 }
 
-// rewrite returns what is sent instead of an UPDATE.
+// rewrite returns the messages to send instead of an UPDATE.
 func (u *updates) rewrite(message []byte, options *wire.MarshallingOption) (out [][]byte, err error) {
 	m, err := parse(message, options)
 	if err != nil {

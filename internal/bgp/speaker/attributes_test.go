@@ -21,7 +21,7 @@ func TestAttributes(t *testing.T) {
 	for name, test := range map[string]struct {
 		asn  string
 		peer bgp.Peer
-		// what FRR shows of the routes
+		// FRR's output about the routes
 		path, leavingPath, preference, leavingPreference string
 	}{
 		"external": {"65000", router(router4, 65000), "65021 65021 65021", "65021", "", ""},

@@ -68,8 +68,8 @@ func TestBIRDRestartWithinDetectionTime(t *testing.T) {
 
 // BIRD's BFD knows nothing of restarts: it takes routes away that graceful restart
 // keeps (against RFC 5882 §4.3), as soon as the speaker that died is silent for long
-// enough. They come back with the next one, whose session must not fall for what is
-// left of the old BFD session.
+// enough. They come back with the next one, whose session must not fail with the
+// rest of the old BFD session.
 func TestBIRDAbandonWithBFD(t *testing.T) {
 	r := startBIRD(t, bird("bfd on;"))
 	s := open(t, watchedByBIRD())

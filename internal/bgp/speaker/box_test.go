@@ -44,8 +44,8 @@ var (
 	}
 )
 
-// box is a network namespace in which a router's daemons run, with a link to that of
-// the tests.
+// box is a network namespace in which a router's daemons run, with a link to the
+// tests' namespace.
 type box struct {
 	t *testing.T
 	place
@@ -61,7 +61,7 @@ func newBox(t *testing.T, at place) *box {
 	return newBehind(t, at, func(f func()) { f() })
 }
 
-// newBehind makes a box behind a namespace in which near runs what it is given.
+// newBehind makes a box behind a namespace in which near runs functions.
 func newBehind(t *testing.T, at place, near func(func())) *box {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -82,7 +82,7 @@ func startFRRIn(in *box, bgpd string) *frr {
 	return r
 }
 
-// directory makes what the daemons keep their files in.
+// directory makes the directory of the daemons' files.
 func (r *frr) directory() {
 	r.dir = filepath.Join("/var/run/frr", r.name)
 	r.must(os.MkdirAll(r.dir, 0o755))
@@ -131,7 +131,7 @@ type seen struct {
 	} `json:"messageStats"`
 }
 
-// neighbour is what the router knows of the balancer at its IPv4 address.
+// neighbour returns the router's state of the balancer at its IPv4 address.
 func (r *frr) neighbour() seen {
 	r.t.Helper()
 	var neighbours map[string]seen

@@ -32,14 +32,14 @@ type Keeper struct {
 	vacant bool
 	// unidentified are connections of a passive peer without an OPEN, oldest first.
 	unidentified []*net.TCPConn
-	// status is what is known besides that session. Its counters are those of former
+	// status is the peer's state besides that session. Its counters sum up former
 	// sessions.
 	status bgp.PeerState
 	// stopped is set before the peer ends its session itself.
 	stopped bool
 }
 
-// KeeperOptions are what a Keeper needs.
+// KeeperOptions configure a Keeper.
 type KeeperOptions struct {
 	Local bgp.Local
 	Peer  bgp.Peer
@@ -100,7 +100,7 @@ func (k *Keeper) Stop(n session.Notification) {
 // run holds one session after another.
 func (k *Keeper) run(ctx context.Context) {
 	defer close(k.done)
-	// BFD first resumes what the peer may have left of a former agent's session. If
+	// BFD first resumes a former agent's session that the peer may have kept. If
 	// BGP were established before and that session expired, the peer would end the
 	// new BGP session for it.
 	hold := time.Duration(0)

@@ -44,7 +44,7 @@ func startPeer(ctx context.Context, local bgp.Local, config bgp.Peer, onEstablis
 		Begin: p.instance.Begin,
 		OnEstablished: func(s *session.Session) {
 			onEstablished()
-			p.resync(s) // what has changed since the OPEN
+			p.resync(s) // changes since the OPEN
 		},
 	})
 	return p, nil
@@ -116,8 +116,8 @@ func (p *peer) announce(s *session.Session) error {
 // if there is none.
 type hops struct{ v4, v6 netip.Addr }
 
-// ownHops are the session's local address, and that of the other family on the
-// interface towards the peer.
+// ownHops returns the session's local address, and the other family's address on
+// the interface towards the peer.
 func ownHops(peer, local netip.Addr) hops {
 	if local.Is4() {
 		return hops{v4: local, v6: onInterfaceTo(peer, netlink.FAMILY_V6)}

@@ -64,7 +64,7 @@ func lostConnection(t *testing.T, r *box, breaks func(*box)) {
 	await.True(t, patience, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
 	set(t, s, "10.1.1.2", "10.1.1.1", "fd00:10:1:1::1")
 	awaitEstablished(t, s)
-	r.awaitHops("10.1.1.2/32", "10.0.2.11") // behind what the router had to clear
+	r.awaitHops("10.1.1.2/32", "10.0.2.11") // behind the routes that the router had to clear
 	kept()
 	if flaps := s.Peers()[0].Flaps; flaps != 1 {
 		t.Error("flaps:", flaps)

@@ -29,13 +29,13 @@ type Speaker struct {
 	log      *slog.Logger
 	listener *session.Listener
 	bfd      *bfd.Manager
-	// passive are those of peers that connect. The listener reads them while Configure
+	// passive has the peers that connect. The listener reads it while Configure
 	// holds the lock.
 	passive atomic.Pointer[map[netip.Addr]*peer]
 
 	mu    sync.Mutex
 	peers map[netip.Addr]*peer // nil when the speaker is closed
-	// routes are those of the last Set; set is true after the first.
+	// routes of the last Set; set is true after the first.
 	routes []bgp.Route
 	set    bool
 }
@@ -229,7 +229,7 @@ func (s *Speaker) Abandon() {
 	_ = s.stop(func(p *peer) error { p.stop(session.Notification{}); return nil }, s.bfd.Abandon) // which has no errors
 }
 
-// stop ends all peers in parallel, and then what they use.
+// stop ends all peers in parallel, and then BFD and the listener.
 func (s *Speaker) stop(end func(*peer) error, stopBFD func()) error {
 	s.mu.Lock()
 	peers := s.peers

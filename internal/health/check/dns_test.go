@@ -11,7 +11,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// answers are those of a name server that knows a few names, as a table would say; "mute."
+// answers returns the answers of a name server with a few names; "mute."
 // it doesn't answer, to "noise." it answers nonsense, and to "bare." an error without question.
 func answers(query []byte) [][]byte {
 	var m dnsmessage.Message

@@ -87,7 +87,7 @@ type recordingCreds struct {
 	failed *atomic.Pointer[error]
 }
 
-// ClientHandshake is that of the credentials.
+// ClientHandshake calls the credentials' handshake.
 func (w recordingCreds) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secure, info, err := w.TransportCredentials.ClientHandshake(ctx, authority, conn)
 	if err != nil {

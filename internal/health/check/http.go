@@ -20,8 +20,8 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// maxBody is how much of an answer's body is looked at, maxAnswer how much is
-// read at most, with its head and what is around its chunks; in bytes.
+// maxBody is the part of a response's body that is examined, maxAnswer the most
+// that is read, with its head and chunk framing; in bytes.
 const (
 	maxBody   = 64 << 10
 	maxAnswer = 8 * maxBody
@@ -141,8 +141,8 @@ func (p *httpProber) judge(resp *http.Response) error {
 	return nil
 }
 
-// answerError says what is wrong with an answer that can't be read. What the
-// server wrote is left out: it may be anything.
+// answerError explains a malformed response. It leaves out the server's text, which
+// may be anything.
 func answerError(err error) error {
 	var network net.Error
 	switch {

@@ -34,8 +34,7 @@ func probeICMP(ctx context.Context, path way) error {
 	return exchange(ctx, conn, request, func(answer []byte) (bool, error) { return want.answeredBy(answer), nil })
 }
 
-// echo is an exchange of echo request and reply, identified by what is in
-// it.
+// echo is an exchange of echo request and reply, identified by its payload.
 type echo struct {
 	v4       bool
 	id, data uint64

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package check implements the protocols of health checks: TCP, HTTP, HTTPS, gRPC,
-// DNS, UDP and ICMP. Package health decides when to probe and what follows, and calls
-// it through health.Prober.
+// DNS, UDP and ICMP. Package health schedules probes and evaluates their results; it
+// calls this package through health.Prober.
 package check
 
 import (
@@ -24,7 +24,7 @@ import (
 // why the answer isn't a healthy one.
 type prober func(ctx context.Context, path way) error
 
-// Probe maps errors to those of health.Prober.
+// Probe maps errors to health.Prober's.
 func (p prober) Probe(ctx context.Context, path health.Path) error { return explain(p(ctx, way{path})) }
 
 // New returns the prober of a check. A check that lb.Service.Check rejects gets one
@@ -75,7 +75,7 @@ func isProhibited(err error) bool {
 	return ok && errors.Is(err, unix.EACCES) && slices.Contains([]string{"connect", "read", "recvfrom", "recvmsg"}, call.Syscall)
 }
 
-// explain maps an error to those of health.Prober.
+// explain maps an error to one of health.Prober's.
 func explain(err error) error {
 	var network net.Error
 	switch {

@@ -81,7 +81,7 @@ func closedPort(t *testing.T) string {
 	return at.String()
 }
 
-// answerUDP is a UDP server that answers with what answers returns for a datagram.
+// answerUDP is a UDP server that sends the datagrams which answers returns.
 func answerUDP(t *testing.T, answers func(datagram []byte) [][]byte) string {
 	t.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -152,7 +152,7 @@ func TestTCPTimesOut(t *testing.T) {
 	wantReason(t, check, server, "timed out after 50ms")
 }
 
-// The source address and the mark of a path are those of the socket.
+// The socket has the path's source address and mark.
 func TestSourceAndMark(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("socket marks need root")
@@ -186,7 +186,7 @@ func TestSourceAndMark(t *testing.T) {
 	}
 }
 
-// What this node lacks is not the backend's fault.
+// A missing resource of this node is not the backend's failure.
 func TestLocalErrors(t *testing.T) {
 	path := health.Path{Target: netip.MustParseAddrPort(silent(t)), Source: netip.MustParseAddr("192.0.2.1")} // no host has it
 	for _, check := range []lb.HealthType{lb.HealthTCP, lb.HealthUDP} {

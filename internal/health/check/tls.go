@@ -13,8 +13,8 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// tlsConfig returns what a check wants of TLS. Its ServerName is empty where the
-// target's address takes its place.
+// tlsConfig returns the TLS configuration of a check. Its ServerName is empty where
+// the target's address takes its place.
 func tlsConfig(check *lb.HealthCheck, protocol string) (*tls.Config, error) {
 	host, _, err := net.SplitHostPort(check.Host)
 	if err != nil {
