@@ -19,7 +19,7 @@ func execute(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), errs.String()
 }
 
-// What can't be done is an error of one line, before anything is made.
+// An impossible lab is an error of one line, before anything is made.
 func TestLabRefuses(t *testing.T) {
 	for command, want := range map[string]string{
 		"up":                            "accepts 1 arg(s), received 0",
@@ -63,7 +63,7 @@ func TestLabRefuses(t *testing.T) {
 	}
 }
 
-// What can't be measured is said before anything is built.
+// An impossible measurement is an error before anything is built.
 func TestBenchForwardRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
 		`no device is called "toaster": there are none, reflector, l2dsr`: {"--device", "reflector,toaster"},
@@ -76,7 +76,7 @@ func TestBenchForwardRefuses(t *testing.T) {
 	}
 }
 
-// All missing programs are named, with what installs them, before anything is built.
+// All missing programs are named, with their packages, before anything is built.
 func TestMissingPrograms(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	const (

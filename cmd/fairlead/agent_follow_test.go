@@ -20,7 +20,7 @@ import (
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
-// scriptedSource is a cluster in which a test decides what happens.
+// scriptedSource is a cluster whose updates a test sends.
 type scriptedSource struct {
 	updates chan source.Update
 	// done follows each update that was taken over.
@@ -92,8 +92,8 @@ func (s *testSpeaker) last() string {
 	return ""
 }
 
-// What other nodes serve from now on is announced as leaving, then withdrawn, and
-// only then taken out of the data plane.
+// A service that moves to other nodes is announced as leaving, then withdrawn, and
+// only then removed from the data plane.
 func TestServiceLeaves(t *testing.T) {
 	a, s, speaker := launchFollower(t)
 	vip := podService("", 2).VIP

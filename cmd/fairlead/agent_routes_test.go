@@ -44,7 +44,7 @@ func (s *testSpeaker) note(line string) {
 	s.lines = append(s.lines, line)
 }
 
-// mark adds a word to what is recorded while a text is in where.
+// mark adds a word to records while a text is in where.
 func (s *testSpeaker) mark(word string, where func() string, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,7 @@ func TestRoutesAreShown(t *testing.T) {
 	a.await(`msg="route announced" prefix=10.1.1.1/32 reason="served for web"`, 1)
 }
 
-// What is lost is withdrawn; a reload changes peers and policies.
+// Routes of lost services are withdrawn; a reload changes peers and policies.
 func TestRoutesFollow(t *testing.T) {
 	a, s := startRouted(t)
 	for _, backend := range []string{"10.0.0.21", "10.0.0.22"} {

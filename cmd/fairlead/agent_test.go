@@ -44,7 +44,7 @@ services:
       - {address: 10.0.0.22, port: 80, weight: 1}
 `
 
-// webVIP is that of the service in testConfig.
+// webVIP is the VIP of the service in testConfig.
 var webVIP = lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
 
 // testAgent is an agent on the fake data plane, in this process.
@@ -55,7 +55,7 @@ type testAgent struct {
 	log          syncBuffer
 	// terminate is closed to drain it.
 	terminate chan struct{}
-	// stop ends the agent and returns what its run returned.
+	// stop ends the agent and returns its run's error.
 	stop func() error
 	// wired is to be looked at after stop only.
 	wired *agent.Agent
@@ -66,7 +66,7 @@ type fakePlane struct {
 	*dataplanetest.Fake
 	health.DirectPaths
 	attach func() error
-	// discarded has what Discard was called with.
+	// discarded has the prefixes that Discard was called with.
 	discarded chan []netip.Prefix
 }
 
@@ -197,7 +197,7 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// command runs a command line and returns its exit status and what it printed.
+// command runs a command line and returns its exit status and output.
 func command(line ...string) (status int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	e := env{stdout: &out, stderr: &errs}
@@ -295,8 +295,8 @@ func TestAgentReloads(t *testing.T) {
 	until(t, "the good file is programmed", func() bool { return strings.Contains(a.dp.Dump(), "10.0.0.22") })
 }
 
-// What an operator drains is out of the ring when the command returns, and its
-// flows are counted.
+// A drained backend is out of the ring when the command returns, and its flows are
+// counted.
 func TestAgentDrains(t *testing.T) {
 	a := startAgent(t)
 	id := netip.MustParseAddrPort("10.0.0.21:80")

@@ -17,14 +17,14 @@ import (
 	"fairlead.io/fairlead/internal/host/preflight"
 )
 
-// refused is the status of a command that can't be done, and what it prints.
+// refused has the status and the output of a command that is refused.
 type refused struct {
 	status int
 	texts  []string
 }
 
-// What can't be done is said before anything is touched; 2 is for errors of the command
-// line itself.
+// An impossible command is refused before it changes anything; 2 is for errors of the
+// command line itself.
 func TestCommandsRefuse(t *testing.T) {
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.yaml")
@@ -193,7 +193,7 @@ func TestLogLevel(t *testing.T) {
 	}
 }
 
-// times are those of log lines.
+// times matches the times of log lines.
 var times = regexp.MustCompile(`(?m)^(time=\S+ |\{"time":"[^"]*",)`)
 
 func TestVersion(t *testing.T) {

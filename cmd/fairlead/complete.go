@@ -60,7 +60,7 @@ func read[T any](answer []byte, err error) (state T) {
 	return state
 }
 
-// serviceNames are those of all services.
+// serviceNames returns the names of all services.
 func serviceNames(ctx context.Context, agent *control.Client, _ []string) []cobra.Completion {
 	var names []cobra.Completion
 	for _, s := range read[[]observe.Service](agent.Services(ctx)) {
@@ -69,7 +69,7 @@ func serviceNames(ctx context.Context, agent *control.Client, _ []string) []cobr
 	return names
 }
 
-// backendNames are those of the service that is the first argument.
+// backendNames returns the backends of the service that is the first argument.
 func backendNames(ctx context.Context, agent *control.Client, args []string) []cobra.Completion {
 	var names []cobra.Completion
 	for _, b := range read[[]observe.Backend](agent.Backends(ctx, args[0])) {
@@ -98,7 +98,8 @@ func servicesWithDrains(ctx context.Context, agent *control.Client, _ []string) 
 	})
 }
 
-// drainedBackends are those of the service that is the first argument.
+// drainedBackends returns the drained backends of the service that is the first
+// argument.
 func drainedBackends(ctx context.Context, agent *control.Client, args []string) []cobra.Completion {
 	return drained(ctx, agent, func(t control.Target) string {
 		if !t.Backend.IsValid() || t.Service != args[0] {

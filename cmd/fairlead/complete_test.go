@@ -37,7 +37,8 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// completions returns what a shell gets for a line, without the directive at the end.
+// completions returns a shell's completions of a line, without the directive at the
+// end.
 func completions(t *testing.T, line string) string {
 	t.Helper()
 	words := strings.Split(line, " ")

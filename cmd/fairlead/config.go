@@ -47,7 +47,7 @@ has one.`,
 	return parent
 }
 
-// configCheck is what "config check -o json" says of one file.
+// configCheck is the output of "config check -o json" about one file.
 type configCheck struct {
 	File     string `json:"file"`
 	Valid    bool   `json:"valid"`
@@ -112,7 +112,7 @@ func loadConfig(path string, kubernetes bool) (c config.Either, err error) {
 	})
 }
 
-// contents says in a few words what a valid file has.
+// contents sums up a valid file in a few words.
 func (c *configCheck) contents() string {
 	if r := c.Reflector; r != nil {
 		return count(r.Ranges, "range") + " of clients, " + count(r.Routers, "router")

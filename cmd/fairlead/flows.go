@@ -50,7 +50,7 @@ func (o *flowOptions) flags() *pflag.FlagSet {
 	return flags
 }
 
-// check reads what the flags say.
+// check parses the flags.
 func (o *flowOptions) check() (err error) {
 	if o.query.Client, err = prefix(o.client); err != nil {
 		return fmt.Errorf("--client: %w", err)

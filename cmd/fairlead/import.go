@@ -15,7 +15,8 @@ import (
 	"fairlead.io/fairlead/internal/config/keepalived"
 )
 
-// exitFindings is the status of an import that is complete, but for what it reports.
+// exitFindings is the status of an import that is complete except for the findings
+// that it reports.
 const exitFindings = cli.ExitStatus(3)
 
 func newImportCommand(e env) *cobra.Command {

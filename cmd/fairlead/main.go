@@ -21,8 +21,7 @@ import (
 	"fairlead.io/fairlead/internal/version"
 )
 
-// env is what a command touches of the outside world, so that commands can be
-// run by tests.
+// env is a command's access to the outside world, so that tests can run commands.
 type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer

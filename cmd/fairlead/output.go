@@ -17,7 +17,7 @@ import (
 	"fairlead.io/fairlead/internal/control"
 )
 
-// logFlags say what is logged, and how.
+// logFlags set the level and the format of logs.
 type logFlags struct {
 	format, level cli.Choice
 }

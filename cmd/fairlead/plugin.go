@@ -148,7 +148,7 @@ func (p *plugin) registerNodes(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&p.nodes, "node", nil, "only this node (may be repeated; default: all)")
 }
 
-// showNodes makes a command that prints what agents answer to the command of the same name.
+// showNodes makes a command that prints agents' responses to the command of the same name.
 // The flags are passed on to it. It runs on the agents that are selected, or on all.
 func showNodes[T any](
 	e env, p *plugin, cmd *cobra.Command, flags *pflag.FlagSet,

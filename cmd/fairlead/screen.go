@@ -101,7 +101,7 @@ func (s *screen) size() (width, height int) {
 	return width, height
 }
 
-// show replaces what is on the screen, as far as there is room.
+// show replaces the screen's text, as far as there is room.
 func (s *screen) show(text string) error {
 	width, height := s.size()
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")

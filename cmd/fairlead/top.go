@@ -62,8 +62,7 @@ const (
 	headings = 8
 )
 
-// text is one screen, or without one what is written; JSON is one object
-// a line.
+// text returns one screen, or without one the output; JSON is one object a line.
 func (o topOptions) text(ctx context.Context, agent *control.Client, s *screen) (string, error) {
 	rows := cmp.Or(o.rows, defaultRows)
 	if s != nil && o.rows == 0 {

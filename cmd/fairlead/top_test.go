@@ -77,7 +77,7 @@ func (x terminal) settings(t *testing.T) unix.Termios {
 	return *settings
 }
 
-// collect reads what is written to the terminal.
+// collect reads the terminal's output.
 func (x terminal) collect() *syncBuffer {
 	written := &syncBuffer{}
 	go func() {

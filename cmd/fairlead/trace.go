@@ -114,7 +114,7 @@ func endpoint(text string) (netip.AddrPort, error) {
 	return netip.ParseAddrPort(text)
 }
 
-// traceInput is a frame with what the answer is headed by.
+// traceInput is a frame with the heading of its trace.
 type traceInput struct {
 	title string
 	frame []byte
@@ -161,7 +161,7 @@ func (t *tracing) capture(ctx context.Context, e env) error {
 }
 
 // nextBatch reads as many packets as one request takes; none at the end of the
-// capture. The number is that of the packet to be read.
+// capture. number is the position of the next packet in the capture.
 func nextBatch(packets *frame.Capture, number *int) ([]traceInput, error) {
 	var batch []traceInput
 	for len(batch) < control.MaxTracePackets {

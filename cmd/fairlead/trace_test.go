@@ -25,7 +25,8 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 )
 
-// Trace knows what comes by which interface, and calls frames of a jumbo's size impossible.
+// Trace decides by the interface, and refuses frames that are larger than jumbo
+// frames.
 func (fakePlane) Trace(_ context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
 	if len(packet.Frame) > 9000 {
 		return dataplane.Trace{}, fmt.Errorf("frame of %d bytes: larger than can be", len(packet.Frame))
@@ -36,7 +37,7 @@ func (fakePlane) Trace(_ context.Context, packet dataplane.Packet) (dataplane.Tr
 	return dataplane.Trace{Exit: "drop_no_backend", Verdict: "drop", VIP: webVIP, Found: true, Length: len(packet.Frame)}, nil
 }
 
-// Flows repeats what it is asked.
+// Flows repeats the query.
 func (fakePlane) Flows(_ context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
 	client := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.7"), 41000)
 	if query.VIP == (lb.VIP{}) {

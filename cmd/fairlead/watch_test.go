@@ -15,7 +15,7 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 )
 
-// watched starts a command that watches and returns what it writes, and a function that
+// watched starts a command that watches and returns its output, and a function that
 // ends it.
 func watched(t *testing.T, args ...string) (written *syncBuffer, end func()) {
 	t.Helper()

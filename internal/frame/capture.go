@@ -18,8 +18,8 @@ import (
 // Captured is a packet of a capture file.
 type Captured struct {
 	Time time.Time
-	// Frame is as it was on the wire. What the capture left out at its end (see
-	// tcpdump's -s) is zero.
+	// Frame is as it was on the wire. Bytes that the capture left out at its end
+	// (see tcpdump's -s) are zero.
 	Frame []byte
 }
 
@@ -80,13 +80,13 @@ func (c *Capture) Next() (Captured, error) {
 // Link types of captures that have no Ethernet header (LINKTYPE_ values of
 // tcpdump.org's registry).
 const (
-	linkRawBSD    layers.LinkType = 12  // what gopacket's LinkTypeRaw is on some systems
+	linkRawBSD    layers.LinkType = 12  // gopacket's LinkTypeRaw on some systems
 	linkRaw       layers.LinkType = 101 // begins with the IP header
 	linkLinuxSLL  layers.LinkType = 113 // tcpdump -i any
 	linkLinuxSLL2 layers.LinkType = 276 // the same since libpcap 1.10
 )
 
-// ethernet puts an Ethernet header in front of what a capture has instead.
+// ethernet replaces a capture's link-layer header by an Ethernet header.
 func ethernet(link layers.LinkType, data []byte) ([]byte, error) {
 	header := make([]byte, 0, 14+len(data))
 	header = append(append(header, receiver...), sender...)

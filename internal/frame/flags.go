@@ -37,7 +37,7 @@ func (f Flags) String() string {
 	return strings.Join(names, ",")
 }
 
-// Set reads what String writes, in any order.
+// Set parses String's output, in any order.
 func (f *Flags) Set(text string) error {
 	*f = 0
 	for name := range strings.SplitSeq(text, ",") {

@@ -17,7 +17,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// Protocol is what a described packet carries.
+// Protocol is the transport protocol of a described packet.
 type Protocol string
 
 // The protocols; ICMP is an echo request, of version 6 between IPv6 addresses.
@@ -32,7 +32,7 @@ type Description struct {
 	// From and To are of one family. ICMP takes no notice of the ports.
 	From, To netip.AddrPort
 	Protocol Protocol
-	// Flags are those of TCP.
+	// Flags of TCP.
 	Flags Flags
 	// Size is the length of the IP packet in bytes, header included; 0 is the
 	// shortest.
@@ -99,7 +99,7 @@ func (d Description) link() []gopacket.SerializableLayer {
 	return []gopacket.SerializableLayer{ethernet, &layers.Dot1Q{VLANIdentifier: d.VLAN, Type: kind}}
 }
 
-// packet is the IP header and what follows it.
+// packet returns the IP header and its payload.
 func (d Description) packet() []gopacket.SerializableLayer {
 	from, to, ttl := d.From.Addr().AsSlice(), d.To.Addr().AsSlice(), cmp.Or(d.TTL, 64)
 	if d.To.Addr().Is4() {
@@ -137,7 +137,7 @@ func serialize(stack []gopacket.SerializableLayer) ([]byte, error) {
 	return buffer.Bytes(), err
 }
 
-// Summary says in a line what a frame is, for example
+// Summary describes a frame in a line, for example
 // "tcp 192.0.2.7:41000 > 10.1.1.1:80 syn, 60 bytes". It takes any bytes.
 func Summary(frame []byte) string {
 	packet := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.DecodeOptions{Lazy: true, NoCopy: true})
@@ -149,7 +149,7 @@ func Summary(frame []byte) string {
 	return fmt.Sprintf("%s, %d bytes", strings.Join(said, " "), len(frame))
 }
 
-// content names what is behind the link layer.
+// content names the packet behind the link layer.
 func content(packet gopacket.Packet) string {
 	network := packet.NetworkLayer()
 	if network == nil {

@@ -21,7 +21,7 @@ var (
 	from6, to6 = netip.MustParseAddrPort("[2001:db8::7]:41000"), netip.MustParseAddrPort("[fd00::1]:80")
 )
 
-// What was described is what a decoder finds, down to the checksums.
+// A decoder finds the described packet, down to the checksums.
 func TestBuild(t *testing.T) {
 	for _, tt := range []struct {
 		d    Description
@@ -181,8 +181,8 @@ func TestCaptureRefuses(t *testing.T) {
 	}
 }
 
-// FuzzCapture shows that a damaged capture ends with an error, and that what is read is
-// no larger than a packet can be.
+// FuzzCapture checks that a damaged capture ends with an error, and that no frame is
+// larger than a packet can be.
 func FuzzCapture(f *testing.F) {
 	frame, err := Description{From: from4, To: to4, Protocol: TCP, Flags: SYN}.Build()
 	if err != nil {

@@ -163,7 +163,7 @@ func (m *testMonitor) expect(want ...string) {
 	}
 }
 
-// after lets time pass, and expects what is reported in it.
+// after advances the clock, and expects these reports meanwhile.
 func (m *testMonitor) after(pass time.Duration, want ...string) {
 	m.t.Helper()
 	time.Sleep(pass)

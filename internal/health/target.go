@@ -13,8 +13,8 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// targetKey is everything that decides what probes look like and which way they
-// take. Backends of several services that have it in common are one target.
+// targetKey determines the contents and the path of probes. Backends of several
+// services with equal keys are one target.
 type targetKey struct {
 	// namespace is the services': no tenant's probes count for another one.
 	namespace string
@@ -23,7 +23,7 @@ type targetKey struct {
 	vip     netip.Addr
 	segment lb.Segment
 	forward lb.Forward
-	// backend has nothing but what decides how it is reached. A monitor address is its address.
+	// backend has only the fields that determine its path. A monitor address is its address.
 	backend lb.Backend
 	port    uint16
 	wire    string
@@ -53,7 +53,7 @@ func Identity(svc *lb.Service, b lb.Backend) string {
 	return fmt.Sprintf("%s %s %x", svc.VIP, b.ID(), digest[:8])
 }
 
-// target is what is probed: one backend in one way.
+// target is one backend, probed in one way.
 type target struct {
 	// timer begins the next probe, at due.
 	timer   *time.Timer
@@ -126,7 +126,7 @@ type subject struct {
 	backend lb.BackendID
 }
 
-// member is what is known of a subject.
+// member is the state of a subject.
 type member struct {
 	subject
 	machine

@@ -133,8 +133,8 @@ func agentsOf(pods []pod) []Agent {
 	return agents
 }
 
-// Run runs a command of fairlead on agents, some at the same time, and returns what each
-// printed, in their order.
+// Run runs a command of fairlead on agents, some at the same time, and returns the
+// output of each, in their order.
 func Run(ctx context.Context, c *Client, agents []Agent, line ...string) []observe.Node[[]byte] {
 	nodes := make([]observe.Node[[]byte], len(agents))
 	var all errgroup.Group

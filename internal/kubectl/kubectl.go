@@ -24,9 +24,9 @@ const (
 
 	// concurrent is how many commands run at the same time.
 	concurrent = 16
-	// maxOutput bounds in bytes what a command may print.
+	// maxOutput bounds a command's output, in bytes.
 	maxOutput = 64 << 20
-	// maxComplaint bounds in bytes what is kept of its standard error.
+	// maxComplaint bounds the kept part of its standard error, in bytes.
 	maxComplaint = 4 << 10
 	// patience is how long kubectl may take to end before it is killed.
 	patience = 5 * time.Second
@@ -34,11 +34,11 @@ const (
 
 // Client runs kubectl, which is found in PATH.
 type Client struct {
-	// Namespace is that of the agents' pods.
+	// Namespace of the agents' pods.
 	Namespace string
 	// Context and Kubeconfig are the flags of kubectl, which has defaults for empty ones.
 	Context, Kubeconfig string
-	// Stdin and Stderr are those of the first kubectl, so that a credential plugin can have
+	// Stdin and Stderr of the first kubectl, so that a credential plugin can have
 	// the user log in.
 	Stdin  io.Reader
 	Stderr io.Writer
@@ -61,8 +61,8 @@ func (c *Client) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// output runs kubectl and returns what it printed. The error is what it printed to its
-// standard error, unless the command has one of its own.
+// output runs kubectl and returns its standard output. The error is its standard
+// error, unless the command has an error of its own.
 func output(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
 	printed := limited{limit: maxOutput}
 	var complaint limited
@@ -86,7 +86,8 @@ func output(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
 	return nil, err
 }
 
-// reason is an error as fairlead or kubectl printed it, without what either adds.
+// reason is an error as fairlead or kubectl printed it, without the prefix of
+// either.
 func reason(complaint string) string {
 	var lines []string
 	for line := range strings.Lines(complaint) {
@@ -98,7 +99,7 @@ func reason(complaint string) string {
 	return strings.Join(lines, "\n")
 }
 
-// limited keeps what is written, up to a limit in bytes. Beyond the limit it drops the
+// limited keeps written bytes, up to a limit. Beyond the limit it drops the
 // rest, or refuses it, which ends a process that writes.
 type limited struct {
 	text     bytes.Buffer

@@ -31,7 +31,7 @@ func fake(t *testing.T, script string) (dir string) {
 	return dir
 }
 
-// podText is a pod as kubectl prints it; the state is that of its container.
+// podText is a pod as kubectl prints it; the state is its container's.
 func podText(name, node, state, deleted string) string {
 	return fmt.Sprintf(`{"metadata": {"name": %q%s}, "spec": {"nodeName": %q}, "status": {"phase": "Pending"%s}}`, name, deleted, node, state)
 }

@@ -65,7 +65,7 @@ func (s *Service) Check() []FieldError {
 	return f
 }
 
-// CheckAddress returns why an address can't be that of a VIP or a backend.
+// CheckAddress returns an error if an address can't be a VIP's or a backend's.
 func CheckAddress(a netip.Addr) error {
 	switch {
 	case !a.IsValid():

@@ -37,7 +37,7 @@ func (t RecordType) String() string { return recordWords.text(uint8(t)) }
 // MarshalText writes the type as String does.
 func (t RecordType) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText reads what MarshalText writes, in capitals or not.
+// UnmarshalText parses MarshalText's output, in either case.
 func (t *RecordType) UnmarshalText(text []byte) error {
 	return recordWords.read("record type", strings.ToUpper(string(text)), (*uint8)(t))
 }
@@ -65,7 +65,7 @@ func (c ResponseCode) String() string { return responseWords.text(uint8(c)) }
 // MarshalText writes the code as String does.
 func (c ResponseCode) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// UnmarshalText reads what MarshalText writes; any other text is an error.
+// UnmarshalText parses MarshalText's output; any other text is an error.
 func (c *ResponseCode) UnmarshalText(text []byte) error {
 	return responseWords.read("response code", string(text), (*uint8)(c))
 }

@@ -54,7 +54,7 @@ func (t HealthType) String() string { return healthWords.text(uint8(t)) }
 // MarshalText writes the type as String does.
 func (t HealthType) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText reads what MarshalText writes; any other text is an error.
+// UnmarshalText parses MarshalText's output; any other text is an error.
 func (t *HealthType) UnmarshalText(text []byte) error {
 	return healthWords.read("health check", string(text), (*uint8)(t))
 }
@@ -77,7 +77,7 @@ func (m HTTPMethod) String() string { return methodWords.text(uint8(m)) }
 // MarshalText writes the method as String does.
 func (m HTTPMethod) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalText reads what MarshalText writes; any other text is an error.
+// UnmarshalText parses MarshalText's output; any other text is an error.
 func (m *HTTPMethod) UnmarshalText(text []byte) error {
 	return methodWords.read("method", string(text), (*uint8)(m))
 }
@@ -113,7 +113,7 @@ type HealthCheck struct {
 	// NAT, in which the balancer sees responses.
 	Passive bool `json:"passive,omitempty"`
 
-	// Method, Path, which begins with a slash, and Host are those of HTTP and HTTPS requests.
+	// Method, Path, which begins with a slash, and Host of HTTP and HTTPS requests.
 	// Without Host the probed address is used.
 	Method HTTPMethod `json:"method,omitzero"`
 	Path   string     `json:"path,omitempty"`
@@ -136,7 +136,7 @@ type HealthCheck struct {
 	// DNS is the query of a DNS check.
 	DNS *DNSQuestion `json:"dns,omitempty"`
 
-	// Send is the datagram of a UDP check, Expect what the response has to contain. Without
+	// Send is the datagram of a UDP check, Expect a part of a healthy response. Without
 	// Expect any response is healthy, and so is none: only a closed port (ICMP) is a failure.
 	Send   Payload `json:"send,omitempty"`
 	Expect Payload `json:"expect,omitempty"`
@@ -149,8 +149,8 @@ type HealthTLS struct {
 	// ServerName is sent to the server (RFC 6066); empty is the check's Host, else the probed
 	// address, which is not sent.
 	ServerName string `json:"serverName,omitempty"`
-	// CA are PEM certificates of the trusted authorities, with Verify; empty for those of the
-	// system.
+	// CA has PEM certificates of the trusted authorities, with Verify; empty for the
+	// system's.
 	CA string `json:"ca,omitempty"`
 }
 
@@ -187,7 +187,7 @@ func (i Initially) String() string { return initiallyWords.text(uint8(i)) }
 // MarshalText writes the word as String does.
 func (i Initially) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
 
-// UnmarshalText reads what MarshalText writes; any other text is an error.
+// UnmarshalText parses MarshalText's output; any other text is an error.
 func (i *Initially) UnmarshalText(text []byte) error {
 	return initiallyWords.read("word", string(text), (*uint8)(i))
 }

@@ -64,7 +64,7 @@ func (t SegmentType) String() string {
 // MarshalText writes the type as String does.
 func (t SegmentType) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText reads what MarshalText writes; any other text is an error.
+// UnmarshalText parses MarshalText's output; any other text is an error.
 func (t *SegmentType) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*t = SegmentUnset

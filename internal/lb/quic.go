@@ -39,7 +39,7 @@ func (s ServerID) String() string { return hex.EncodeToString([]byte(s)) }
 // MarshalText writes the id as String does.
 func (s ServerID) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what String writes, in either case.
+// UnmarshalText parses String's output, in either case.
 func (s *ServerID) UnmarshalText(text []byte) error {
 	id, err := hex.DecodeString(string(text))
 	if err != nil || len(id) == 0 || len(id) > MaxServerIDLength {

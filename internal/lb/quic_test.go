@@ -53,7 +53,7 @@ func TestQUICText(t *testing.T) {
 	}
 }
 
-// FuzzServerID shows that what is read is written the same way.
+// FuzzServerID checks that a parsed ID formats as it was written.
 func FuzzServerID(f *testing.F) {
 	for _, seed := range []string{"", "0", "00", "c0FFee", "zz", "000102030405060708090a0b0c0d0e", "000102030405060708090a0b0c0d0e0f"} {
 		f.Add(seed)

@@ -43,7 +43,7 @@ func (f Forward) String() string { return forwardWords.text(uint8(f)) }
 // MarshalText writes the mode as String does.
 func (f Forward) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
-// UnmarshalText reads what MarshalText writes; any other text is an error.
+// UnmarshalText parses MarshalText's output; any other text is an error.
 func (f *Forward) UnmarshalText(text []byte) error {
 	return forwardWords.read("forwarding mode", string(text), (*uint8)(f))
 }
@@ -86,7 +86,7 @@ func (a Affinity) String() string { return affinityWords.text(uint8(a)) }
 // MarshalText writes the affinity as String does.
 func (a Affinity) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// UnmarshalText reads what MarshalText writes; any other text is an error.
+// UnmarshalText parses MarshalText's output; any other text is an error.
 func (a *Affinity) UnmarshalText(text []byte) error {
 	return affinityWords.read("affinity", string(text), (*uint8)(a))
 }
@@ -95,7 +95,7 @@ func (a *Affinity) UnmarshalText(text []byte) error {
 type Scheduler uint8
 
 // The schedulers. The zero value is the default, and the only one with which all nodes choose
-// alike; the others are those of IPVS, of the same names.
+// alike; the others are IPVS's schedulers of the same names.
 const (
 	// SchedulerMaglev chooses by a hash of the flow, or of the client with AffinityClient, and
 	// moves few flows when backends change (Eisenbud et al., NSDI 2016).
@@ -121,7 +121,7 @@ func (s Scheduler) String() string { return schedulerWords.text(uint8(s)) }
 // MarshalText writes the scheduler as String does.
 func (s Scheduler) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what MarshalText writes; any other text is an error.
+// UnmarshalText parses MarshalText's output; any other text is an error.
 func (s *Scheduler) UnmarshalText(text []byte) error {
 	return schedulerWords.read("scheduler", string(text), (*uint8)(s))
 }
@@ -130,8 +130,8 @@ func (s *Scheduler) UnmarshalText(text []byte) error {
 type Service struct {
 	// Name is unique within a source and for display only; the VIP is the identity.
 	Name string `json:"name"`
-	// Namespace is that of the Kubernetes object, whose author may be another tenant than those
-	// of other namespaces: they share the probes in flight. Empty for services of a file.
+	// Namespace of the Kubernetes object. Its authors may be another tenant than other
+	// namespaces' authors: tenants share the probes in flight. Empty for services of a file.
 	Namespace string `json:"namespace,omitempty"`
 	// Created is when the Kubernetes object was created, in seconds of Unix time; 0 for services
 	// of a file. Where room is short, older services come first.
@@ -177,7 +177,7 @@ type Service struct {
 	Sources Sources `json:"sources,omitzero"`
 	// Limits are the rate limits of new flows.
 	Limits FlowLimits `json:"limits,omitzero"`
-	// Unavailable is what happens to packets while no backend is usable.
+	// Unavailable selects the handling of packets while no backend is usable.
 	Unavailable Unavailable `json:"unavailable"`
 	// MinHealthy is the number of usable backends below which the VIP's route is
 	// withdrawn; at least 1.
@@ -231,7 +231,7 @@ func sameElements(a, b []Backend) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// Unavailable is what happens to a client's packet while its service has no usable backend.
+// Unavailable is the handling of a client's packet while its service has no usable backend.
 type Unavailable uint8
 
 // The policies. The zero value is the default.
@@ -251,7 +251,7 @@ func (u Unavailable) String() string { return unavailableWords.text(uint8(u)) }
 // MarshalText writes the policy as String does.
 func (u Unavailable) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// UnmarshalText reads what MarshalText writes; any other text is an error.
+// UnmarshalText parses MarshalText's output; any other text is an error.
 func (u *Unavailable) UnmarshalText(text []byte) error {
 	return unavailableWords.read("policy", string(text), (*uint8)(u))
 }
@@ -275,7 +275,7 @@ func (t Tracking) String() string { return trackingWords.text(uint8(t)) }
 // MarshalText writes the kind as String does.
 func (t Tracking) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText reads what MarshalText writes; any other text is an error.
+// UnmarshalText parses MarshalText's output; any other text is an error.
 func (t *Tracking) UnmarshalText(text []byte) error {
 	return trackingWords.read("tracking", string(text), (*uint8)(t))
 }
@@ -350,7 +350,7 @@ type FlowLimits struct {
 	NewFlowsPerSource int `json:"newFlowsPerSource,omitzero"`
 }
 
-// Or returns the limits, with those of another for the unlimited ones.
+// Or returns the limits, with o's values for the unlimited ones.
 func (l FlowLimits) Or(o FlowLimits) FlowLimits {
 	return FlowLimits{NewFlows: cmp.Or(l.NewFlows, o.NewFlows), NewFlowsPerSource: cmp.Or(l.NewFlowsPerSource, o.NewFlowsPerSource)}
 }
@@ -361,7 +361,7 @@ func (l FlowLimits) check(f *findings, path string) {
 }
 
 // Membership says that nodes are balancers and backends of a service at once, in the modes
-// L2DSR, IPIP and GUE. The zero Membership is that of separate backends.
+// L2DSR, IPIP and GUE. The zero Membership stands for separate backends.
 type Membership struct {
 	// Self is this node's own address: packets for a backend of this address go to its kernel.
 	Self netip.Addr `json:"self,omitzero"`

@@ -61,7 +61,7 @@ func (s Sources) allowed(vip netip.Addr) *netipx.IPSet {
 		verdicts = map[netip.Prefix]bool{netip.PrefixFrom(vip, 0).Masked(): true}
 	}
 	var b netipx.IPSetBuilder
-	// Longer prefixes decide later; those of one length are disjoint.
+	// Longer prefixes decide later; prefixes of one length are disjoint.
 	for _, p := range slices.SortedFunc(maps.Keys(verdicts), func(a, b netip.Prefix) int {
 		return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), compareBool(verdicts[a], verdicts[b]), a.Addr().Compare(b.Addr()))
 	}) {

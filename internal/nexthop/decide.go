@@ -16,7 +16,7 @@ import (
 // ethernet8021Q is the EtherType of VLAN tags (IEEE 802.1Q).
 const ethernet8021Q = 0x8100
 
-// view is what decisions are made from, in addition to the target's route.
+// view is the input of decisions, in addition to the target's route.
 type view struct {
 	// interfaces are the names of those on which XDP runs.
 	interfaces []string
@@ -24,8 +24,8 @@ type view struct {
 	filterPods bool
 	links      map[int]link
 	addresses  []address
-	// neighbour returns what is known of a neighbour, and why the kernel
-	// wouldn't resolve it, if so.
+	// neighbour returns the state of a neighbour, and an error if the kernel
+	// wouldn't resolve it.
 	neighbour func(neighbourKey) (neighbour, error)
 }
 
@@ -197,7 +197,7 @@ func (v *view) only(t Target) (link, error) {
 	return link{}, fmt.Errorf("no route to %s, and no interface %s", t.Address, v.interfaces[0])
 }
 
-// down returns those of the interfaces that are down or missing.
+// down returns the interfaces that are down or missing.
 func (v *view) down() []string {
 	up := make(map[string]bool, len(v.interfaces))
 	for _, l := range v.links {
@@ -206,8 +206,8 @@ func (v *view) down() []string {
 	return slices.DeleteFunc(slices.Clone(v.interfaces), func(name string) bool { return up[name] })
 }
 
-// neighbours returns the neighbours that decide would like to be resolved: those
-// of all paths, so that another path is at hand when one fails.
+// neighbours returns the neighbours that decide would like to be resolved: on all
+// paths, so that another path is at hand when one fails.
 func (v *view) neighbours(t Target, rt *route) []neighbourKey {
 	if !t.MAC.IsZero() || rt.kind != unix.RTN_UNICAST {
 		return nil

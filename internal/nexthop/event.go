@@ -94,7 +94,7 @@ func (t *table) rerouteThrough(before, now link) {
 }
 
 // staleBridge marks the entries whose route uses the bridge of a port that decides whether pods are
-// behind it (hasPods). Those of pods, which come and go, don't.
+// behind it (hasPods). Pods' ports, which come and go, don't.
 func (t *table) staleBridge(port link) {
 	if !t.view.filterPods || port.master == 0 || port.kind == kindVeth && !t.view.runs(port) {
 		return
@@ -136,8 +136,8 @@ func (t *table) addressChanged(index int, address netip.Addr) {
 }
 
 // eventGroups returns the multicast groups of rtnetlink(7) that are listened to.
-// Routes also change by what the kernel reports only with the last three: routing
-// rules, and the next-hop objects that routes refer to.
+// Routes also change with events that the kernel reports only to the last three:
+// routing rules, and the next-hop objects that routes refer to.
 func eventGroups() []int {
 	return []int{
 		unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
@@ -225,8 +225,8 @@ func (s *subscription) receive() ([]syscall.NetlinkMessage, error) {
 }
 
 // drain drops the events that still wait after an overflow. The kernel announces
-// an overflow only once until the queue has been empty; what it drops till then
-// must be covered by the reading of everything that follows.
+// an overflow only once until the queue has been empty; events that it drops till
+// then must be covered by the reading of everything that follows.
 func (s *subscription) drain() error {
 	err := s.conn.Read(func(fd uintptr) bool {
 		for {

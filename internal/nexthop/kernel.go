@@ -301,7 +301,7 @@ func applyRoute(t *table, m *syscall.NetlinkMessage) error {
 		return nil
 	}
 	if msg.Flags&unix.RTM_F_CLONED != 0 {
-		return nil // what the kernel caches for one destination is not a route
+		return nil // a cache entry for one destination is not a route
 	}
 	attrs, err := nl.ParseRouteAttr(m.Data[unix.SizeofRtMsg:])
 	if err != nil {

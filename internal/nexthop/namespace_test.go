@@ -20,7 +20,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// patience is how long a test waits for what should take milliseconds.
+// patience is how long a test waits for events that should take milliseconds.
 const patience = 20 * time.Second
 
 // namespace is a network namespace without a name: it is gone with the thread
@@ -142,7 +142,7 @@ func (ns *namespace) hurry(t *testing.T, device string) {
 }
 
 // wire is a balancer and a machine next to it: eth0 and eth1 of the one lead to
-// those of the other; XDP would run on the balancer's eth0 only.
+// eth0 and eth1 of the other; XDP would run on the balancer's eth0 only.
 type wire struct {
 	balancer, peer *namespace
 }

@@ -20,7 +20,7 @@ type neighbourKey struct {
 	address netip.Addr
 }
 
-// neighbour is what the kernel knows of a neighbour; the zero value stands for
+// neighbour is a neighbour entry of the kernel; the zero value stands for
 // no entry.
 type neighbour struct {
 	state uint16 // NUD_*
@@ -71,8 +71,7 @@ type watched struct {
 	refused error
 }
 
-// learn takes what the kernel knows now, and reports whether that makes another
-// hop.
+// learn stores the kernel's present entry, and reports whether the hop changes.
 func (w *watched) learn(n neighbour) bool {
 	before := w.neighbour
 	n.failed = !n.usable() && (before.failed || n.state&unix.NUD_FAILED != 0)
@@ -96,7 +95,7 @@ func (w *watched) due(now time.Time) bool {
 }
 
 // depend makes keys the neighbours that an entry depends on. New ones come
-// before old ones go, so that what several need stays.
+// before old ones go, so that shared ones stay.
 func (t *table) depend(e *entry, keys []neighbourKey) {
 	before := e.neighbours
 	if slices.Equal(before, keys) {

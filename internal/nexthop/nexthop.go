@@ -19,7 +19,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Target is what has to be reached.
+// Target is a destination to resolve.
 type Target struct {
 	// Address is the backend's address; never IPv4-mapped, without zone.
 	Address netip.Addr
@@ -34,8 +34,8 @@ type Target struct {
 	// tunnel's, and this machine itself: packets are handed over to the kernel there.
 	Handover bool
 	// Relay is the machine that gets packets for Address as they came, if it is
-	// directly connected by an interface on which XDP runs: then it is what is
-	// reached. Else, and if it is invalid, Address is.
+	// directly connected by an interface on which XDP runs: then Relay is resolved.
+	// Else, and if it is invalid, Address is.
 	Relay netip.Addr
 }
 
@@ -52,8 +52,7 @@ type Hop struct {
 	Handover bool
 	// Relay is set if this is the hop to the target's Relay.
 	Relay bool
-	// Source is the MAC address of this machine, Destination that of the next
-	// hop.
+	// Source is the MAC address of this machine, Destination the next hop's.
 	Source, Destination lb.MAC
 	// VLAN is the 802.1Q id to be written if the route leads through a VLAN
 	// device on top of Interface, else 0.

@@ -29,9 +29,8 @@ func relays(t *testing.T) (_ *table, k *fakeKernel, toNode *path) {
 
 var relayed = Target{Address: ip("10.244.1.2"), Relay: ip("10.0.0.12"), Handover: true}
 
-// A machine on the link is what is reached, for all that it has; what it can't be
-// reached by directly leaves the target itself, and when that changes its service
-// is notified.
+// A relay on the link is resolved for all its targets. Without a direct path to the
+// relay the target itself is resolved, and a change of that notifies its service.
 func TestRelay(t *testing.T) {
 	table, k, toNode := relays(t)
 	other := relayed
@@ -71,7 +70,7 @@ func TestRelay(t *testing.T) {
 	}
 }
 
-// A machine on the link that is lost leaves no other way to what it has.
+// A relay on the link that is lost leaves no other path to its targets.
 func TestRelayLost(t *testing.T) {
 	table, _, toNode := relays(t)
 	table.follow(vipOf(1), []Target{relayed})

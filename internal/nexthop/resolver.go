@@ -18,7 +18,7 @@ const (
 	// again. It is part of the 10 ms from a change of a backend to its effect on
 	// packets.
 	settleDelay = 2 * time.Millisecond
-	// tickInterval is the interval of checks for what has no event.
+	// tickInterval is the interval of checks for changes without events.
 	tickInterval = time.Second
 )
 
@@ -47,10 +47,10 @@ type Resolver struct {
 	running sync.WaitGroup
 }
 
-// New returns a Resolver for the calling thread's network namespace. interfaces
-// are those on which XDP runs; they needn't exist yet. With filterPods packets for pods of
-// this machine are left to its network stack, whose filters XDP would bypass: pods are what is
-// directly connected by a veth or a bridge of veths. The caller closes it.
+// New returns a Resolver for the calling thread's network namespace. XDP runs on interfaces;
+// they needn't exist yet. With filterPods packets for pods of this machine are left to its
+// network stack, whose filters XDP would bypass: pods are hosts directly connected by a veth
+// or a bridge of veths. The caller closes it.
 func New(log *slog.Logger, interfaces []string, filterPods bool) (*Resolver, error) {
 	// Subscribe before reading, so that no change is missed.
 	events, err := subscribe()
@@ -104,16 +104,16 @@ func (r *Resolver) Forget(vip lb.VIP) {
 	}
 }
 
-// Ports returns the devices whose packets are those of another, which is a
-// bridge, in no order; none if it isn't.
+// Ports returns the ports of a bridge, in no order; none if the device is not a
+// bridge.
 func (r *Resolver) Ports(bridge int) []Port {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.table.ports(bridge)
 }
 
-// Notify sets what is called with a service when a target of its is reached
-// differently from what Follow returned last, so that Follow is called again. It
+// Notify sets the function that is called with a service when a target of its is
+// reached differently from Follow's last result, so that Follow is called again. It
 // comes before the first Follow. changed must not wait for the Resolver.
 func (r *Resolver) Notify(changed func(lb.VIP)) {
 	r.mu.Lock()
@@ -185,7 +185,7 @@ func wake(waiting chan<- struct{}) {
 	}
 }
 
-// run settles what events have marked, some time after the first of them.
+// run settles the entries that events have marked, some time after the first event.
 func (r *Resolver) run() {
 	tick := time.NewTicker(tickInterval)
 	defer tick.Stop()

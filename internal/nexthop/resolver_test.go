@@ -17,7 +17,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// family is what the tests for both families need to know of one.
+// family has the addresses of the tests for one family.
 type family struct {
 	name          string
 	local, remote string // on eth0

@@ -21,7 +21,7 @@ type route struct {
 	kind int
 	// err is why the kernel couldn't be queried; the rest is then empty.
 	err error
-	// prefix and table are those of the matching entry. The prefix is invalid where
+	// prefix and table of the matching entry. The prefix is invalid where
 	// the kernel doesn't return it: no route, and prohibiting routes.
 	prefix netip.Prefix
 	table  int
@@ -164,8 +164,8 @@ func localAddress(a netlink.Addr) (address, bool) {
 }
 
 // sourceAddress picks the source address of packets that leave through the
-// interface index by way of next to target: what the kernel does for a socket
-// without one if the route has no preference. For IPv4 that is an address whose
+// interface index by way of next to target, as the kernel does for a socket without
+// an address if the route has no preference. For IPv4 that is an address whose
 // network has the next hop, for IPv6 the rules 1 to 8 of RFC 6724 as far as they
 // matter here. An address of another interface is the last resort (an interface
 // without one, RFC 5549). The result is invalid if there is none.

@@ -29,9 +29,9 @@ type kernel interface {
 	release(neighbourKey) error
 }
 
-// table holds the followed targets, what each depends on and what became of it.
-// Events only mark what they concern; settle does the work, once for all events
-// that came together. It isn't safe for concurrent use.
+// table holds the followed targets, the dependencies of each and its result. Events
+// only mark entries; settle does the work, once for all events that came together.
+// It isn't safe for concurrent use.
 type table struct {
 	kernel kernel
 	log    *slog.Logger
@@ -95,7 +95,7 @@ func (t *table) neighbour(key neighbourKey) (neighbour, error) {
 	return neighbour{}, nil
 }
 
-// follow makes targets those of vip and returns how each is reached.
+// follow replaces the targets of vip and returns how each is reached.
 func (t *table) follow(vip lb.VIP, targets []Target) []Result {
 	o := t.owners[vip]
 	if o == nil {
@@ -138,7 +138,7 @@ func (t *table) reach(o *owner, target Target) Result {
 	return relay
 }
 
-// own makes the service follow what has no relay.
+// own makes the service follow a target without a relay.
 func (t *table) own(o *owner, target Target) Result {
 	e := t.entry(target)
 	e.owners.add(o)
@@ -227,7 +227,7 @@ func (t *table) readAddresses() error {
 	return nil
 }
 
-// ports returns those of a bridge.
+// ports returns the ports of a bridge.
 func (t *table) ports(bridge int) []Port {
 	var ports []Port
 	for _, l := range t.view.links {
@@ -238,8 +238,8 @@ func (t *table) ports(bridge int) []Port {
 	return ports
 }
 
-// settle decides again what events have marked since the last call, and returns
-// the services of which a target is reached differently now, in order.
+// settle decides again on entries that events have marked since the last call, and
+// returns the services of which a target is reached differently now, in order.
 func (t *table) settle() ([]lb.VIP, error) {
 	if t.unsynced {
 		if err := t.sync(); err != nil {
@@ -262,7 +262,7 @@ func (t *table) settle() ([]lb.VIP, error) {
 	return slices.SortedFunc(maps.Keys(concerned), lb.VIP.Compare), nil
 }
 
-// sync reads again what events keep up to date otherwise.
+// sync reads again the state that events keep up to date otherwise.
 func (t *table) sync() error {
 	links, err := t.kernel.links()
 	if err != nil {
@@ -282,7 +282,7 @@ func (t *table) sync() error {
 	return nil
 }
 
-// tick does what is due without an event: neighbours that the kernel doesn't
+// tick does the periodic work: neighbours that the kernel doesn't
 // keep resolved are probed, and failed look-ups are repeated.
 func (t *table) tick() {
 	for _, w := range t.neighbours {
@@ -387,7 +387,7 @@ func (x *index) unroute(e *entry) {
 	}
 }
 
-// link is what the decision needs to know of a network device. It is
+// link has the properties of a network device that the decision needs. It is
 // comparable: an event that doesn't change it is ignored.
 type link struct {
 	index int
@@ -395,7 +395,7 @@ type link struct {
 	// mac is zero if the device has no Ethernet address.
 	mac lb.MAC
 	mtu int
-	// kind is that of the device in rtnetlink, such as kindVeth; empty for hardware's.
+	// kind of the device in rtnetlink, such as kindVeth; empty for hardware.
 	kind string
 	// up means that the device is switched on and has a carrier.
 	up bool

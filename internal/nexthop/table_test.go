@@ -19,7 +19,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// fakeKernel counts what it is asked. It sends no events: tests do.
+// fakeKernel counts its queries. It sends no events: tests do.
 type fakeKernel struct {
 	device     map[int]link
 	own        []address
@@ -363,7 +363,7 @@ func TestLookupRetry(t *testing.T) {
 	}
 }
 
-// onPods makes a fake kernel's routes those of a node with pods: the last byte of
+// onPods sets a fake kernel's routes to pods of its node: the last byte of
 // an address is the device that leads to it.
 func onPods(k *fakeKernel) {
 	k.routes = func(a netip.Addr) route {
@@ -384,8 +384,8 @@ func podDevice(n int) link {
 	return link{index: 1000 + n&0xff, name: "veth", mac: lb.MAC{2, byte(n)}, mtu: 1500, up: true}
 }
 
-// Whatever is followed and forgotten, and wherever routes move, the index says
-// what a look at everything would.
+// Whatever is followed and forgotten, and wherever routes move, the index agrees
+// with a search of everything.
 func TestIndex(t *testing.T) {
 	table, k := newFake(t)
 	onPods(k)

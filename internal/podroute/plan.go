@@ -18,7 +18,7 @@ import (
 // Annotation of a pod makes it a balancer pod: the prefixes of its VIPs, separated by commas.
 const Annotation = "fairlead.io/vip-prefixes"
 
-// pod is a balancer pod, reduced to what is needed.
+// pod has the needed fields of a balancer pod.
 type pod struct {
 	name string
 	// addresses are the pod's own; none before it has started and after it has ended.
@@ -68,7 +68,7 @@ type route struct {
 	via []netip.Addr
 }
 
-// plan is what kernel and peers are to have, sorted by prefix.
+// plan has the wanted routes of kernel and peers, sorted by prefix.
 type plan struct {
 	routes    []route
 	announced []bgp.Route
@@ -84,8 +84,9 @@ type candidates struct {
 }
 
 // decide returns the plan for pods. A prefix leads to all pods that are ready, by equal
-// paths. While it has none it leads to the other ones, as packets may still arrive: those
-// of pods that end are announced with GRACEFUL_SHUTDOWN for a delay and then withdrawn.
+// paths. While it has none it leads to the other ones, as packets may still arrive:
+// routes of pods that end are announced with GRACEFUL_SHUTDOWN for a delay and then
+// withdrawn.
 func decide(pods []pod, now time.Time, delay time.Duration) (p plan) {
 	all := map[netip.Prefix]*candidates{}
 	for i := range pods {

@@ -47,7 +47,7 @@ func TestReadPod(t *testing.T) {
 	}
 }
 
-// text describes a plan in one line: routes, and what is announced.
+// text describes a plan in one line: routes and announcements.
 func (p *plan) text() string {
 	var parts []string
 	for _, r := range p.routes {

@@ -151,7 +151,7 @@ func (r *Router) awaitList(ctx context.Context, informer cache.SharedIndexInform
 	return cache.WaitForCacheSync(ctx.Done(), informer.HasSynced)
 }
 
-// adopt announces what the kernel has routes for, as the earlier agent did.
+// adopt announces the prefixes of the kernel's routes, as the earlier agent did.
 func (r *Router) adopt() {
 	prefixes, err := routed()
 	if err != nil {

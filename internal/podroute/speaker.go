@@ -23,13 +23,13 @@ type FullSpeaker interface {
 	Abandon()
 }
 
-// Speaker announces the node's own routes, and those of balancer pods in addition.
+// Speaker announces the node's own routes and balancer pods' routes.
 type Speaker struct {
 	FullSpeaker
 	router *Router
 }
 
-// Announce returns a speaker for the node's own routes, which announces those of pods by
+// Announce returns a speaker for the node's own routes, which announces pods' routes by
 // the same sessions. It is called before Run.
 func (r *Router) Announce(by FullSpeaker) Speaker {
 	r.inner = by
@@ -45,7 +45,7 @@ func (s Speaker) Set(routes []bgp.Route) error {
 	return s.router.set()
 }
 
-// announce makes routes, sorted by prefix, those of pods.
+// announce replaces the pods' routes, sorted by prefix.
 func (r *Router) announce(routes []bgp.Route) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +77,7 @@ func merge(own, pods []bgp.Route) []bgp.Route {
 	return all
 }
 
-// logChanges logs what is announced from now on, and what no longer.
+// logChanges logs new and withdrawn announcements.
 func (r *Router) logChanges(routes []bgp.Route) {
 	for i := range routes {
 		if !slices.ContainsFunc(r.announced, func(a bgp.Route) bool { return a.Equal(&routes[i]) }) {

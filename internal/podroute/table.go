@@ -14,7 +14,7 @@ import (
 )
 
 // protocol marks the routes of this package in the kernel's main table (rtm_protocol). It is
-// above those of linux/rtnetlink.h.
+// above the numbers of linux/rtnetlink.h.
 const protocol = netlink.RouteProtocol(208)
 
 // install adds the routes to the kernel, or changes them. It returns the prefixes of those

@@ -19,7 +19,7 @@ const (
 	opPrune  = "prune"
 )
 
-// metrics are what a reconciler has done.
+// metrics count a reconciler's calls and changes.
 type metrics struct {
 	duration *prometheus.HistogramVec
 	errors   *prometheus.CounterVec
@@ -47,8 +47,8 @@ func newMetrics() *metrics {
 	return m
 }
 
-// Metrics are those of all calls and changes. A change that another one overtook
-// doesn't count.
+// Metrics returns the metrics of all calls and changes. A change that another one
+// overtook doesn't count.
 func (r *Reconciler) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{r.metrics.duration, r.metrics.errors, r.metrics.delay}
 }

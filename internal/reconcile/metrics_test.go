@@ -15,8 +15,8 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// What is done is counted with the time that it takes: here 2 ms a call, of a
-// data plane that knows the time of each call's beginning.
+// Calls are counted with their duration: here 2 ms a call, of a data plane that
+// knows the time of each call's beginning.
 func TestWork(t *testing.T) {
 	withReconciler(t, func(t *testing.T, r *testReconciler) {
 		var healed atomic.Bool
@@ -70,7 +70,7 @@ func TestWork(t *testing.T) {
 
 const opUpdate = "update"
 
-// work is what a reconciler has counted.
+// work has a reconciler's counters.
 type work struct {
 	took     map[string]*dto.Histogram
 	failures map[string]float64

@@ -18,8 +18,8 @@ import (
 	"fairlead.io/fairlead/test/fuzzrand"
 )
 
-// Whatever was desired in between, and though one call in ten fails, in the end
-// the data plane has what was desired last and nothing else.
+// Whatever was desired in between, and though one call in ten fails, in the end the
+// data plane has the last desired services and no others.
 func TestConvergence(t *testing.T) {
 	const histories = 200
 	for seed := range uint64(histories) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reconcile makes a data plane balance what the store desires. The agent
-// runs it.
+// Package reconcile programs the store's desired services into a data plane. The
+// agent runs it.
 //
 // Each service is brought up to date by itself: one that fails is tried again with
-// growing pauses, and doesn't keep others from being served. What the data plane
-// made of each service is written to the store as its status.
+// growing pauses, and doesn't keep others from being served. Each service's state
+// in the data plane is written to the store as its status.
 package reconcile
 
 import (
@@ -47,14 +47,15 @@ type Reconciler struct {
 	// targets has each service that is desired or not yet deleted.
 	targets map[lb.VIP]*target
 	prune   pruning
-	// unpublished are targets whose statuses the store doesn't have yet, deleted those
-	// of which it still has one.
+	// unpublished are targets whose statuses the store doesn't have yet, deleted the
+	// VIPs of which it still has one.
 	unpublished map[*target]bool
 	deleted     []lb.VIP
 	published   time.Time
 }
 
-// pruning is the one removal of what an earlier process left in the data plane.
+// pruning is the one removal of services that an earlier process left in the data
+// plane.
 type pruning struct {
 	done     bool
 	failures int
@@ -70,8 +71,8 @@ func New(dp dataplane.DataPlane, desired *store.Store, log *slog.Logger) *Reconc
 	}
 }
 
-// Run keeps the data plane at what the store desires until ctx ends. It is
-// called once. What is programmed stays programmed when it returns.
+// Run keeps the data plane at the store's desired services until ctx ends. It is
+// called once. Programmed services stay programmed when it returns.
 func (r *Reconciler) Run(ctx context.Context) {
 	stale := r.dp.Stale()
 	for {
@@ -96,7 +97,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 	}
 }
 
-// adopt makes snapshot what the targets aim at.
+// adopt sets the targets' desired services from snapshot.
 func (r *Reconciler) adopt(snapshot store.Snapshot) {
 	if snapshot.Revision == r.adopted {
 		return
@@ -141,8 +142,8 @@ func (r *Reconciler) refresh(vip lb.VIP, more <-chan lb.VIP) {
 	}
 }
 
-// pass tries whatever is due, deletions first as they make room. Once all has
-// been tried, it prunes what an earlier process left in the data plane. Nothing
+// pass tries all due targets, deletions first as they make room. Once all have been
+// tried, it prunes services that an earlier process left in the data plane. Nothing
 // is pruned before the store's first revision: until then it isn't known which of
 // the earlier process's services are still desired.
 func (r *Reconciler) pass(ctx context.Context, snapshot store.Snapshot) {

@@ -87,7 +87,7 @@ func TestTightenedSources(t *testing.T) {
 	}
 }
 
-// The oldest services get what room there is, whatever their addresses are.
+// The oldest services get free capacity first, whatever their addresses are.
 func TestOldestFirst(t *testing.T) {
 	withReconciler(t, func(t *testing.T, r *testReconciler) {
 		const room = 2

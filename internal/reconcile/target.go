@@ -13,21 +13,22 @@ import (
 	"fairlead.io/fairlead/internal/store"
 )
 
-// target is one service on its way to what is desired.
+// target is one service on its way to its desired state.
 type target struct {
-	// entry is what is desired; without a Service the VIP is to be deleted.
+	// entry is the desired state; without a Service the VIP is to be deleted.
 	entry store.Entry
 	// desired is the store's newest revision that has the service.
 	desired uint64
 	// pending says that there is something to do, at status.NextTry.
 	pending bool
 	status  store.Status
-	// programmed is what the data plane has; nil if that is unknown, or nothing if absent is true.
+	// programmed is the service as the data plane has it; nil if that is unknown, or if absent is
+	// true.
 	programmed *lb.Service
 	absent     bool
 }
 
-// want sets what is desired. A change is tried at once.
+// want sets the desired state. A change is tried at once.
 func (t *target) want(entry store.Entry) {
 	if entry.Service == t.entry.Service && t.status.Deleting == (entry.Service == nil) {
 		return
@@ -47,8 +48,8 @@ func (t *target) due() {
 	t.status.NextTry = time.Time{}
 }
 
-// dueTargets returns what a pass has to do: deletions by VIP, then updates, those of the
-// oldest objects first, so that they get what room there is.
+// dueTargets returns the targets of a pass: deletions by VIP, then updates, oldest
+// objects first, so that older objects get free capacity first.
 func (r *Reconciler) dueTargets(now time.Time) []*target {
 	var due []*target
 	for _, t := range r.targets {
@@ -139,7 +140,7 @@ func (r *Reconciler) delete(ctx context.Context, t *target) {
 	r.logger(t).Info("service deleted", slog.Duration("took", took))
 }
 
-// failed plans the next attempt. The status keeps what was last programmed, as
+// failed plans the next attempt. The status keeps the service last programmed, as
 // the data plane does. It reports whether the reason differs from the last one.
 func (r *Reconciler) failed(t *target, err error, took time.Duration) (changed bool) {
 	s := &t.status

@@ -51,7 +51,8 @@ func (h *Hook) call(ctx context.Context, c call) error {
 	return nil
 }
 
-// environment is what the program gets in addition to the agent's environment.
+// environment returns the program's variables in addition to the agent's
+// environment.
 func (h *Hook) environment(c call) []string {
 	address := ""
 	if a := h.Address(c.prefix); a.IsValid() {
@@ -63,7 +64,7 @@ func (h *Hook) environment(c call) []string {
 // maxOutput is how much of a call's output is kept, in bytes: its end.
 const maxOutput = 4096
 
-// excerpt keeps the end of what is written.
+// excerpt keeps the end of the written text.
 type excerpt struct {
 	text []byte
 	cut  bool
@@ -90,7 +91,7 @@ func (e *excerpt) String() string {
 // maxLine is the longest last line in bytes that becomes part of an error.
 const maxLine = 200
 
-// lastLine is that of the text, or its end.
+// lastLine returns the last line of the text, or its end.
 func (e *excerpt) lastLine() string {
 	text := e.String()
 	line := text[strings.LastIndexByte(text, '\n')+1:]

@@ -33,7 +33,7 @@ type Recorder interface {
 	RouteHookRecovered(prefix netip.Prefix)
 }
 
-// Config is what a Hook needs.
+// Config configures a Hook.
 type Config struct {
 	// Program is the path of the program, which is run as "PROGRAM add PREFIX" and "PROGRAM
 	// remove PREFIX", without a shell.
@@ -54,7 +54,7 @@ type Hook struct {
 	Config
 	stop  context.CancelFunc
 	ended chan struct{} // closed when the last call has ended
-	// version counts changes of what follows.
+	// version counts changes of the fields below.
 	version wait.Value[uint64]
 
 	mu sync.Mutex
@@ -78,7 +78,7 @@ type route struct {
 	next     time.Time
 }
 
-// verb is that of the call that is wanted.
+// verb returns the verb of the wanted call.
 func (r *route) verb() string {
 	if r.wanted {
 		return add
@@ -97,7 +97,7 @@ func Open(c Config) *Hook {
 	return h
 }
 
-// change changes the routes, and wakes what waits for it.
+// change changes the routes, and wakes their waiters.
 func (h *Hook) change(do func()) {
 	h.mu.Lock()
 	do()
@@ -259,7 +259,7 @@ func (h *Hook) finish(ctx context.Context, done call, err error) {
 	}
 }
 
-// State is what a Hook has made of its routes.
+// State is the state of a Hook's routes.
 type State struct {
 	// Pending are the routes whose wanted call hasn't succeeded, sorted by prefix: it is due,
 	// under way, or failing.

@@ -89,7 +89,7 @@ func (s *Store) redrain(drains []Drain, concerned map[string]bool) Snapshot {
 	next := s.next(0)
 	next.Drains = drains
 	if s.current.Revision == 0 {
-		next.Revision = 0 // what is desired is still unknown
+		next.Revision = 0 // the desired services are still unknown
 	}
 	for i := range next.Services {
 		if e := &next.Services[i]; concerned[e.Configured.Name] {

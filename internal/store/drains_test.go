@@ -57,7 +57,7 @@ func (d *saved) open() {
 	}
 }
 
-// want checks what is drained, in the store and after the next start.
+// want checks the drains, in the store and after the next start.
 func (d *saved) want(names ...string) {
 	d.t.Helper()
 	for range 2 {
@@ -123,7 +123,7 @@ func TestUnknownDrainTargets(t *testing.T) {
 	d.want()
 }
 
-// What was drained can be undrained when it has left the configuration.
+// A drained target can be undrained after it has left the configuration.
 func TestUndrainUnconfigured(t *testing.T) {
 	d := newSaved(t)
 	d.must(d.drains.Drain(target("web", "10.0.0.2", 80)))
@@ -156,7 +156,7 @@ func TestCorruptDrains(t *testing.T) {
 	}
 }
 
-// What can't be written down is not done.
+// A drain that can't be saved is not applied.
 func TestUnwritableDrains(t *testing.T) {
 	d := newSaved(t)
 	d.drains = store.OpenDrains(filepath.Join(d.path, "nosuch", "file"), d.store, slog.New(slog.DiscardHandler))
@@ -191,8 +191,8 @@ func TestTargetCovers(t *testing.T) {
 	}
 }
 
-// FuzzDrains shows that no file of drains stops an agent, and that what is read is saved
-// unchanged.
+// FuzzDrains checks that no file of drains stops an agent, and that drains read from it
+// are saved unchanged.
 func FuzzDrains(f *testing.F) {
 	for _, seed := range []string{
 		"", "[", "null", `[{"service":"web","backend":"10.0.0.1:80","since":"2026-01-01T00:00:00Z"}]`, `[{"service":"web","ba`,

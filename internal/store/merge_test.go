@@ -181,7 +181,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// What counts as dead until it has been probed is never alive before.
+// A backend that counts as down until it has been probed is never up before.
 func TestSetWithVerdicts(t *testing.T) {
 	s, web := store.New(), checked("web", 1, 1, 2)
 	unknown := health.Verdict{VIP: web.VIP, Backend: web.Backends[1].ID(), State: health.State{Checked: true}}
@@ -193,7 +193,7 @@ func TestSetWithVerdicts(t *testing.T) {
 	}
 }
 
-// Whatever came in whatever order, the outcome is that of the last configuration,
+// Whatever came in whatever order, the outcome follows from the last configuration,
 // the last verdicts and the present drains; and a service whose content is as it
 // was keeps its pointer.
 func TestMergeHistories(t *testing.T) {
@@ -221,7 +221,7 @@ func TestMergeHistories(t *testing.T) {
 	fuzzrand.Covered(t, histories, histories*steps)
 }
 
-// describe prints what doesn't depend on the way there.
+// describe formats a snapshot without its revisions.
 func describe(s store.Snapshot) string {
 	var out strings.Builder
 	for _, e := range s.Services {
@@ -233,7 +233,7 @@ func describe(s store.Snapshot) string {
 	return fmt.Sprint(out.String(), s.Drains)
 }
 
-// history remembers what a random history comes to.
+// history records the outcome of a random history.
 type history struct {
 	random   *rand.Rand
 	services []lb.Service
@@ -309,7 +309,8 @@ func (h *history) drain(s *store.Store) store.Snapshot {
 	return s.Drain(store.Drain{Target: target})
 }
 
-// fresh is what a store that has the outcome from the start, with these services, returns.
+// fresh returns the snapshot of a store that has the outcome from the start, with these
+// services.
 func (h *history) fresh(t *testing.T, services []lb.Service) store.Snapshot {
 	s := store.New()
 	for target := range h.drains {

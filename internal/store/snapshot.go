@@ -11,9 +11,9 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Entry is one desired service. What it points to is immutable.
+// Entry is one desired service. Its service is immutable.
 type Entry struct {
-	// Service is what a data plane is to balance: the configured service with
+	// Service is the service for the data plane: the configured service with
 	// health and drains merged in (merge.go). It is the same pointer as long as the
 	// service is the same. Its backends are sorted by ID.
 	Service *lb.Service
@@ -56,8 +56,8 @@ func (e *Entry) Unhealthy() iter.Seq2[lb.BackendID, health.State] {
 
 // Snapshot is the desired state at one revision. It is immutable.
 type Snapshot struct {
-	// Revision grows by one with each change of what is desired. 0 means that it
-	// isn't known yet, which differs from no services.
+	// Revision grows by one with each change of desired services. 0 means that they
+	// aren't known yet, which differs from no services.
 	Revision uint64
 	// Services are sorted by VIP.
 	Services []Entry

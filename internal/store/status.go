@@ -25,13 +25,13 @@ type Status struct {
 	// Attempts counts the failed attempts in a row, NextTry is when the next one is due.
 	Attempts int
 	NextTry  time.Time
-	// State is what the last successful update made; see Programmed.
+	// State is the result of the last successful update; see Programmed.
 	State dataplane.Programmed
 	// Took is the time of the last call of the data plane.
 	Took time.Duration
 }
 
-// SetStatus records the statuses of services, and removes those of deleted
+// SetStatus records the statuses of services, and removes the statuses of deleted
 // services. It leaves the revision as it is.
 func (s *Store) SetStatus(changed []Status, deleted []lb.VIP) {
 	s.mu.Lock()
@@ -61,8 +61,8 @@ func (s *Store) SetStatus(changed []Status, deleted []lb.VIP) {
 	s.replace(next)
 }
 
-// Statuses are those of desired services and of services that are being deleted,
-// sorted by VIP.
+// Statuses returns the statuses of desired services and of services that are being
+// deleted, sorted by VIP.
 func (s Snapshot) Statuses() []Status {
 	var all []Status
 	for i := range s.Services {

@@ -3,7 +3,7 @@
 // Package store holds the desired services and their status.
 //
 // The agent's intake sets services and verdicts of health checks, operators set
-// drains, and reconcile sets what the data plane made of each service. The store
+// drains, and reconcile sets each service's status in the data plane. The store
 // merges them into immutable snapshots, which reconcile, announce and observe
 // watch. Unchanged services keep their revision, so consumers only process entries
 // whose revision changed.
@@ -53,8 +53,8 @@ func (s *Store) Set(services []lb.Service, verdicts ...health.Verdict) (Snapshot
 	return s.apply(entriesOf(services), removed, byService(verdicts))
 }
 
-// Update replaces the services with the VIPs of the changed ones, adds those whose
-// VIPs are new, and removes those of the removed VIPs; other services stay as they
+// Update replaces the services with the VIPs of the changed ones, adds services with
+// new VIPs, and removes services with the removed VIPs; other services stay as they
 // are. A VIP that is in both lists is changed. It refuses the whole change if a VIP or
 // a name would occur twice.
 func (s *Store) Update(changed []lb.Service, removed []lb.VIP, verdicts ...health.Verdict) (Snapshot, error) {

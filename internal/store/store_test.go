@@ -80,7 +80,7 @@ func TestRevisions(t *testing.T) {
 	}
 }
 
-// What the caller does with its slices later must not reach a snapshot.
+// Later changes of the caller's slices must not reach a snapshot.
 func TestSnapshotImmutable(t *testing.T) {
 	s := store.New()
 	services := []lb.Service{service("web", 1, 2, 1)}

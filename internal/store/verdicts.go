@@ -32,7 +32,7 @@ const (
 // example /run/fairlead/agent.health.json.
 func VerdictsPath(socket string) string { return besideSocket(socket, ".health.json") }
 
-// LoadVerdicts returns what SaveVerdicts wrote if its agent ran until ten minutes ago or
+// LoadVerdicts returns the saved verdicts if their agent ran until ten minutes ago or
 // later. A file that can't be read is logged and counts as empty.
 func LoadVerdicts(path string, log *slog.Logger) map[string]health.State {
 	info, err := os.Stat(path)
@@ -96,7 +96,7 @@ type verdictsFile struct {
 	written  time.Time
 }
 
-// save makes the file that of a snapshot, and less than verdictsInterval old.
+// save keeps the file equal to the snapshot, and less than verdictsInterval old.
 func (f *verdictsFile) save(s Snapshot, now time.Time) error {
 	current := f.saved != nil && now.Sub(f.written) < verdictsInterval
 	if s.Revision == 0 || current && f.revision == s.Revision {

@@ -36,7 +36,7 @@ func verdictsOf(t *testing.T, svc lb.Service, state func(i int) health.State, ag
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	stop() // what is known at the end is saved
+	stop() // the last verdicts are saved
 	s.SaveVerdicts(ctx, path, slog.New(slog.DiscardHandler))
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -54,7 +54,8 @@ func checkedService() lb.Service {
 	return svc
 }
 
-// Only what differs from how backends count initially is saved, for a short time.
+// Only verdicts that differ from the backends' initial state are saved, for a short
+// time.
 func TestSavedVerdicts(t *testing.T) {
 	dead := health.State{Checked: true, Known: true, Silent: true, Share: lb.WholeShare, Reason: "timed out after 1s", Since: time.Unix(1e9, 0).UTC()}
 	alive := health.State{Checked: true, Known: true, Healthy: true, Share: lb.WholeShare}
@@ -80,7 +81,7 @@ func TestSavedVerdicts(t *testing.T) {
 	}
 }
 
-// Verdicts are saved as they come; those of an earlier agent stay until the first update.
+// Verdicts are saved as they come; an earlier agent's stay until the first update.
 func TestVerdictsSavedOnChange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.health.json")
 	if err := os.WriteFile(path, []byte(`{"earlier": {}}`), 0o600); err != nil {
@@ -126,7 +127,7 @@ func TestCorruptVerdicts(t *testing.T) {
 }
 
 // FuzzVerdicts shows that no file of verdicts keeps an agent from starting: health and store
-// use what can be read of it. THIS is the first backend.
+// use its readable part. THIS is the first backend.
 func FuzzVerdicts(f *testing.F) {
 	svc := checkedService()
 	first := health.Identity(&svc, svc.Backends[0])

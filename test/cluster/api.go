@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// API is an API server with its etcd, and what else of the control plane a test asks
-// for. RBAC is on.
+// API is an API server with its etcd, and further components of the control plane
+// that a test requests. RBAC is on.
 type API struct {
 	machine *Machine
 	// binary is Kubernetes, dir has all files of the control plane.
@@ -45,8 +45,8 @@ type API struct {
 
 // StartAPI starts an API server at a loopback address of its own; it ends with the test.
 // Without a controller manager objects don't change by themselves, and pods need no
-// service account. Flags are added to those of the API server. Tests that use it are called TestAPIServer…, by which scripts/test.sh
-// finds them.
+// service account. Flags are passed to the API server. Tests that use it are called TestAPIServer…,
+// by which scripts/test.sh finds them.
 func StartAPI(t testing.TB, flags ...string) *API {
 	t.Helper()
 	if strings.HasPrefix(t.Name(), "Test") && !strings.HasPrefix(t.Name(), "TestAPIServer") {
@@ -116,7 +116,7 @@ func newAPI(m *Machine, binary string, endpoint, etcd netip.AddrPort, flags ...s
 	}
 }
 
-// end cuts the machine, and says what the components said last if the test failed.
+// end cuts the machine, and logs the components' last output if the test failed.
 func (a *API) end(t testing.TB) {
 	if t.Failed() {
 		const lines = 15
@@ -129,7 +129,7 @@ func (a *API) end(t testing.TB) {
 	}
 }
 
-// start makes what the control plane needs, and starts etcd and the API server.
+// start makes the control plane's files, and starts etcd and the API server.
 func (a *API) start(ctx context.Context) (err error) {
 	if a.authority, err = newAuthority(); err != nil {
 		return err

@@ -48,8 +48,8 @@ func newAuthority() (*authority, error) {
 	return &authority{certificate: parsed, key: key}, err
 }
 
-// certificate is what all certificates of a cluster have in common. Kubernetes takes
-// the name for that of a user, and organisations for groups.
+// certificate returns the common template of a cluster's certificates. To Kubernetes
+// the name is a user's, and organisations are groups.
 func certificate(name string, organisations ...string) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()),
@@ -100,14 +100,13 @@ func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), err
 }
 
-// pki is the folder of a control plane with what its components read.
+// pki is the folder with the certificates and keys of a control plane's components.
 type pki struct{ dir string }
 
 func (p pki) path(name string) string { return filepath.Join(p.dir, name) }
 
-// write makes the folder: the authority's certificate, those of the API server as a
-// server and as a client of kubelets, and the key that signs service accounts'
-// tokens.
+// write makes the folder: the authority's certificate, the API server's as a server
+// and as a client of kubelets, and the key that signs service accounts' tokens.
 func (p pki) write(a *authority, addresses ...net.IP) error {
 	server, err := a.server(addresses...)
 	if err != nil {

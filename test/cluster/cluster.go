@@ -4,10 +4,11 @@
 // [BuildKubernetes] builds. Tests of the Kubernetes source, the
 // controller and the chart use it.
 //
-// There are two sizes. [StartAPI] is an API server with its etcd, for tests of what
-// reads and writes objects; it is there in some seconds and has no nodes. [Start] is
-// a whole [Cluster]: nodes that run pods, a router that speaks BGP, and a client
-// behind it. They are wired like this, with IPv4 and IPv6 everywhere:
+// There are two sizes. [StartAPI] is an API server with its etcd, for tests of
+// programs that read and write objects; it is there in some seconds and has no
+// nodes. [Start] is a whole [Cluster]: nodes that run pods, a router that speaks
+// BGP, and a client behind it. They are wired like this, with IPv4 and IPv6
+// everywhere:
 //
 //	client ── router ── bridge ─┬─ n1 ── pods
 //	                            ├─ n2 ── pods
@@ -38,17 +39,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options say what is in a cluster.
+// Options select the parts of a cluster.
 type Options struct {
 	// Nodes is how many there are; their names are n1, n2 and so on.
 	Nodes int
 	// KubeProxy is the mode of each node's kube-proxy, nftables or iptables; without
-	// one there are no Services but that of the API server.
+	// one there are no Services but the API server's.
 	KubeProxy string
 	// NetworkPolicies says that each node's netfilter enforces them for IPv4, by kube-router.
 	NetworkPolicies bool
 	// Management says that Nodes have addresses of a network of their own, by which they reach the
-	// API server, and not those of the network of the router.
+	// API server, and not of the router's network.
 	Management bool
 	// GracePeriod is after how long of silence a node is NotReady; 0 means 8 s.
 	GracePeriod time.Duration
@@ -115,7 +116,7 @@ func (c *Cluster) build(ctx context.Context, pause string) error {
 	}
 	etcd := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), etcdPort)
 	c.API = newAPI(control, c.binary, netip.AddrPortFrom(c.apiNetwork().addresses(controlPlaneNumber)[0], httpsPort), etcd,
-		"--bind-address=0.0.0.0", // also that of the API server's Service
+		"--bind-address=0.0.0.0", // also the address of the API server's Service
 		"--default-not-ready-toleration-seconds=5", "--default-unreachable-toleration-seconds=5")
 	c.dial = control.Dial
 	if err := c.wire(); err != nil {
@@ -201,7 +202,7 @@ func (c *Cluster) Load(t testing.TB, archives ...string) {
 	}
 }
 
-// end says what is known if the test failed, and cuts all machines.
+// end logs the cluster's state if the test failed, and cuts all machines.
 func (c *Cluster) end(t testing.TB) {
 	if t.Failed() {
 		c.Diagnose(t)

@@ -34,8 +34,8 @@ spec:
         readinessProbe: {httpGet: {port: 80}, periodSeconds: 1}
 `
 
-// A cluster's pods answer, and nothing is left of it, also after a power cut. What else
-// clusters do is tested with Fairlead in test/e2e/kubernetes.
+// A cluster's pods answer, and nothing is left of it, also after a power cut.
+// test/e2e/kubernetes tests the rest, with Fairlead.
 func TestCluster(t *testing.T) {
 	dir := ""
 	t.Run("lives", func(t *testing.T) {

@@ -7,7 +7,7 @@ import "github.com/vishvananda/netlink"
 // Dir is where the cluster's files are, after which its control groups are named.
 func (c *Cluster) Dir() string { return c.dir }
 
-// Sweep removes what killed runs left, as every new cluster does first.
+// Sweep removes files and cgroups of killed runs, as every new cluster does first.
 func Sweep() error { return sweep() }
 
 // Bridge returns the MAC addresses of the control plane's bridge and of its ports.

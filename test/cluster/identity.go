@@ -24,13 +24,14 @@ import (
 // adminGroup is the group that RBAC lets do everything.
 const adminGroup = "system:masters"
 
-// Config is that of an administrator. Clients made of it aren't slowed down.
+// Config is an administrator's configuration. Clients made of it aren't slowed
+// down.
 func (a *API) Config() *rest.Config { return rest.CopyConfig(a.admin) }
 
 // Clients are an administrator's.
 func (a *API) Clients() *kubernetes.Clientset { return a.clients }
 
-// As is the configuration of a user with a client certificate, who may do what RBAC says.
+// As is the configuration of a user with a client certificate, whose rights RBAC sets.
 func (a *API) As(t testing.TB, user string, groups ...string) *rest.Config {
 	t.Helper()
 	config, err := a.as(user, groups...)
@@ -137,7 +138,7 @@ func writeKubeconfig(path string, config *rest.Config) error {
 	return clientcmd.WriteToFile(*file, path)
 }
 
-// Kubectl runs kubectl as an administrator and returns what it printed; the test
+// Kubectl runs kubectl as an administrator and returns its output; the test
 // fails if kubectl does.
 func (a *API) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()

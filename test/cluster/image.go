@@ -15,20 +15,20 @@ import (
 	"testing"
 )
 
-// Image is what is in a container image that is made from nothing.
+// Image has the contents of a container image that is made from nothing.
 type Image struct {
 	// Name is the whole name, as "localhost/web:1". Nodes have it under this name and
 	// never pull it (imagePullPolicy: Never).
 	Name string
-	// Programs are those of this machine, by their names or paths: each is in the
+	// Programs of this machine, by their names or paths: each is in the
 	// image at the same path with the libraries that it needs.
 	Programs []string
 	// Files are others, by their paths in the image, and Copies such as are copied
 	// from a path of this machine.
 	Files  map[string]string
 	Copies map[string]string
-	// Entrypoint is what the image runs, StopSignal what asks it to end; the empty
-	// one is SIGTERM.
+	// Entrypoint is the image's command, StopSignal the signal that stops it; empty
+	// for SIGTERM.
 	Entrypoint []string
 	StopSignal string
 }

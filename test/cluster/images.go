@@ -15,7 +15,7 @@ const (
 )
 
 // NginxImage answers requests at port 80 of IPv4 and IPv6 with the name of its pod.
-// Asked to end it finishes what it has begun.
+// Asked to end it finishes open requests.
 func NginxImage(t testing.TB) string {
 	t.Helper()
 	const config = "/etc/nginx.conf"
@@ -60,7 +60,7 @@ http {
 }
 `
 
-// buildPause makes what holds the namespaces of every pod.
+// buildPause builds the program that holds the namespaces of every pod.
 func buildPause(t testing.TB) string {
 	t.Helper()
 	busybox := lookPath(t, "busybox")

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kubernetesVariable is the environment variable that names another binary than that of
-// the cache.
+// kubernetesVariable is the environment variable that names another binary than the
+// cached one.
 const kubernetesVariable = "FAIRLEAD_KUBERNETES"
 
 // kubernetesModule is a Go module of its own, all components of Kubernetes in one
@@ -26,7 +26,7 @@ const kubernetesVariable = "FAIRLEAD_KUBERNETES"
 const kubernetesModule = "test/kubeall"
 
 // Kubernetes returns the path of the Kubernetes that tests run. The working directory is
-// somewhere in the repository, as that of tests is.
+// in the repository, as in tests.
 func Kubernetes() (string, error) {
 	path := os.Getenv(kubernetesVariable)
 	if path == "" {
@@ -85,7 +85,7 @@ func InRepository(name string) (string, error) {
 type release struct {
 	// dir has the sources.
 	dir string
-	// version is that of Kubernetes, as "v1.36.3".
+	// version of Kubernetes, as "v1.36.3".
 	version string
 	// sum differs for each set of sources of a version.
 	sum string
@@ -101,7 +101,7 @@ func currentRelease() (release, error) {
 
 var requiredKubernetes = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (\S+)$`)
 
-// releaseOf reads what the sources in the folder would build.
+// releaseOf reads the release that the sources in the folder would build.
 func releaseOf(dir string) (release, error) {
 	sum, err := sumOf(dir, "go.mod", "go.sum", "main.go")
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// What is found is of the version that go.mod requires, and all components are in
-// it.
+// The binary found has the version that go.mod requires, and all components.
 func TestKubernetes(t *testing.T) {
 	path, err := Kubernetes()
 	if err != nil {

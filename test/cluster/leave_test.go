@@ -64,7 +64,7 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 	}
 }
 
-// trace counts what there is of a cluster.
+// trace counts the traces of a cluster.
 type trace struct{ processes, mounts, groups, files int }
 
 // traces looks for all that has the name of the cluster's folder in it: in command

@@ -70,7 +70,7 @@ func boot(name, dir string, spaces int, script string, args ...string) (*Machine
 		return nil, fmt.Errorf("machine %s: %w", name, err)
 	}
 	if _, err := bufio.NewReader(said).ReadString('\n'); err != nil {
-		err = errors.Join(err, m.cut()) // which collects what it complained of
+		err = errors.Join(err, m.cut()) // which collects its error output
 		return nil, fmt.Errorf("machine %s: %s: %w", name, strings.TrimSpace(complaints.String()), err)
 	}
 	return m, nil
@@ -90,9 +90,8 @@ func (m *Machine) cut() error {
 	return err
 }
 
-// Do calls fn on a thread inside the machine. What fn does itself, such as opening
-// sockets and starting commands, is done there; goroutines that it starts are
-// elsewhere.
+// Do calls fn on a thread inside the machine. Sockets that fn opens and commands
+// that it starts are there; goroutines that it starts are elsewhere.
 func (m *Machine) Do(fn func() error) error {
 	return netlab.OnThread(func() error {
 		if err := m.enter(); err != nil {
@@ -123,8 +122,8 @@ func (m *Machine) enter() error {
 // Start starts a command inside the machine.
 func (m *Machine) Start(cmd *exec.Cmd) error { return m.Do(cmd.Start) }
 
-// Run runs a command inside the machine and returns what it printed to its standard
-// output; the error has what it printed to the other.
+// Run runs a command inside the machine and returns its standard output; the error
+// has its standard error.
 func (m *Machine) Run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	return m.output(cmd)
@@ -166,7 +165,7 @@ func (m *Machine) HTTP() *http.Client {
 // Name is the machine's, as "router".
 func (m *Machine) Name() string { return m.name }
 
-// pid is that of the first process, as the test sees it.
+// pid returns the first process's ID, as the test sees it.
 func (m *Machine) pid() int { return m.init.Process.Pid }
 
 // Enter returns the beginning of a command line that runs a program on the machine from a

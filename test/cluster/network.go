@@ -48,13 +48,13 @@ const (
 )
 
 // Interfaces: every machine's first is eth0, in the management network eth1. The bridges are the
-// control plane's; their ports have the names of the machines behind them, but for eth0 with that
-// of the interface.
+// control plane's; their ports have the names of the machines behind them, and for other
+// interfaces than eth0 the interface's name.
 const (
 	eth0   = "eth0"
 	eth1   = "eth1"
 	bridge = "br0"
-	// managementBridge is that of the management network.
+	// managementBridge is the bridge of the management network.
 	managementBridge = "br1"
 )
 
@@ -123,16 +123,17 @@ func (c *Cluster) wireClient() error {
 	return c.API.machine.route(defaultRoutes(nodeNetwork.addresses(routerNumber)...)...)
 }
 
-// bridgeMAC is the bridge's fixed MAC address. Without one a bridge takes that of one of
-// its ports, which changes as machines come and go: packets for the control plane would
-// then be lost until neighbours have resolved its address again.
+// bridgeMAC is the bridge's fixed MAC address. Without one a bridge takes the address of
+// one of its ports, which changes as machines come and go: packets for the control plane
+// would then be lost until neighbours have resolved its address again.
 var (
 	bridgeMAC     = net.HardwareAddr{0x02, 0, 0, 0, 0, controlPlaneNumber}
 	managementMAC = net.HardwareAddr{0x02, 0, 0, 0, 1, controlPlaneNumber}
 )
 
 // addBridge makes a bridge, which runs no spanning tree: its ports forward at
-// once. It floods multicast: without a querier, snooping would drop what IPv6 needs.
+// once. It floods multicast: without a querier, snooping would drop IPv6's neighbour
+// discovery.
 func (m *Machine) addBridge(name string, mac net.HardwareAddr) error {
 	err := m.withNetwork(func(h *netlink.Handle) error {
 		snooping := false
@@ -146,8 +147,8 @@ func (m *Machine) addBridge(name string, mac net.HardwareAddr) error {
 	return m.up(name)
 }
 
-// join connects a new interface of a machine, with these addresses, to a bridge, whose port receives
-// what the machine's XDP program sends.
+// join connects a new interface of a machine, with these addresses, to a bridge, whose port
+// receives frames of the machine's XDP program.
 func (c *Cluster) join(m *Machine, name, bridge string, addresses []netip.Prefix) error {
 	control, at := c.API.machine, m.name
 	if name != eth0 {

@@ -20,7 +20,7 @@ import (
 // survives when its power is cut. Its interface is eth0, and its /sys/fs/bpf is a BPF
 // file system of its own.
 type Node struct {
-	// Machine is what runs now; nil while the power is cut.
+	// Machine is the running machine; nil while the power is cut.
 	*Machine
 	// Addresses are the node's own at eth0, IPv4 and then IPv6.
 	Addresses []netip.Addr
@@ -75,7 +75,7 @@ func (n *Node) Name() string { return n.name }
 // internal are the addresses that its Node has.
 func (n *Node) internal() []netip.Addr { return n.cluster.apiNetwork().addresses(n.number) }
 
-// disk is what is /var on the node.
+// disk returns the folder that is /var on the node.
 func (n *Node) disk() string { return filepath.Join(n.cluster.dir, n.name, "var") }
 
 // group is the name of the node's control group.

@@ -13,7 +13,8 @@ import (
 	"fairlead.io/fairlead/lab/wire"
 )
 
-// controlAPINumber is that of AddAPI's machine in the network of the API server.
+// controlAPINumber is the number of AddAPI's machine in the network of the API
+// server.
 const controlAPINumber = 2
 
 // AddMachine makes a machine without interfaces that is not in the cluster, and ends with it.

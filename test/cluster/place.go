@@ -90,7 +90,7 @@ func sweep() error {
 	return nil
 }
 
-// vacate removes what is left of a cluster: control groups, which have the folder's
+// vacate removes the remains of a cluster: control groups, which have the folder's
 // name, and files.
 func vacate(dir string) error {
 	return errors.Join(removeCgroups(filepath.Base(dir)+"-*"), os.RemoveAll(dir))

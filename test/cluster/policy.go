@@ -13,7 +13,7 @@ import (
 )
 
 // kubeRouter is the command of kube-router, and kubeRouterModule a Go module of its own that
-// requires it. Of what it can do clusters use the firewall: it enforces NetworkPolicies by
+// requires it. Clusters use its firewall only: it enforces NetworkPolicies by
 // iptables and ipsets.
 const (
 	kubeRouter       = "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"

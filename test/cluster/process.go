@@ -18,8 +18,8 @@ import (
 // on a free machine.
 const readyTimeout = 2 * time.Minute
 
-// process is a program that runs on a machine until it is stopped. What it prints
-// is appended to its log.
+// process is a program that runs on a machine until it is stopped. Its output is
+// appended to its log.
 type process struct {
 	name string
 	log  string

@@ -19,15 +19,15 @@ const (
 	NodeASN   = 65021
 )
 
-// RouterAddresses are those of the router in the nodes' network, IPv4 and then IPv6:
-// it is the nodes' gateway, and takes BGP at both.
+// RouterAddresses returns the router's addresses in the nodes' network, IPv4 and
+// then IPv6: it is the nodes' gateway, and takes BGP at both.
 func RouterAddresses() []netip.Addr { return nodeNetwork.addresses(routerNumber) }
 
-// ClientAddresses are those of the client, IPv4 and then IPv6.
+// ClientAddresses returns the client's addresses, IPv4 and then IPv6.
 func ClientAddresses() []netip.Addr { return clientNetwork.addresses(clientNumber) }
 
 // routerScript: FRR's daemons keep folders of temporary files that have their process
-// ids in the name, and those of two routers are the same.
+// ids in the name, and two routers have the same ids.
 const routerScript = `
 mount --make-rprivate /
 mount -t proc proc /proc

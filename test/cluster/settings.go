@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// settingsFolder is the folder on a node's disk that has what its programs read.
+// settingsFolder is the folder on a node's disk with its programs' configuration.
 const settingsFolder = "lib/node"
 
 // Files of that folder.

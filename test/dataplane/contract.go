@@ -16,7 +16,7 @@ import (
 // be able to use, for example for want of a route.
 var Unusable = netip.MustParseAddr("10.0.2.99")
 
-// Harness is what an implementation supplies.
+// Harness is an implementation under test.
 type Harness struct {
 	// New returns a data plane without services that can use every backend but
 	// Unusable. Each test begins with a call of it, and uses no earlier one's.
@@ -26,7 +26,7 @@ type Harness struct {
 	// Forward is the mode of all services. An implementation with several runs
 	// the suite for each.
 	Forward lb.Forward
-	// Complete, if set, adds what the mode needs to know of backends.
+	// Complete, if set, adds the fields of backends that the mode needs.
 	Complete func([]lb.Backend) []lb.Backend
 	// MAC returns the address of the next hop to a backend; required with NextHopMACs.
 	MAC func(backend netip.Addr) lb.MAC
@@ -46,7 +46,7 @@ type contractTest struct {
 	run    func(*suite)
 }
 
-// basic is what the tests of what every data plane can do need.
+// basic is the capability that tests of every data plane need.
 const basic dataplane.Capability = "forward *"
 
 // contract are the tests of the suite.
@@ -81,11 +81,11 @@ func contract() []contractTest {
 	}, capabilityTests())
 }
 
-// RunContract runs the suite that every data plane passes: what the comments of
-// dataplane.DataPlane promise, as tests. Reconcile and all that stands before it
-// rely on nothing else, so a behaviour on which they depend belongs here and not
-// into one implementation's tests. Tests of a capability that the data plane
-// doesn't have aren't part of its suite.
+// RunContract runs the suite that every data plane passes: tests of the contract in
+// the comments of dataplane.DataPlane. Reconcile and all that stands before it rely
+// on nothing else, so a behaviour on which they depend belongs here and not into
+// one implementation's tests. Tests of a capability that the data plane doesn't
+// have aren't part of its suite.
 func RunContract(t *testing.T, h Harness) {
 	var backends []lb.Backend
 	for i := range byte(8) {
@@ -166,7 +166,7 @@ func (s *suite) service(vip lb.VIP, weights ...int) *lb.Service {
 	return svc
 }
 
-// update programs svc and checks what is true of every result.
+// update programs svc and checks the invariants of every result.
 func (s *suite) update(svc *lb.Service) dataplane.Programmed {
 	s.Helper()
 	programmed, err := s.dp.Update(s.Context(), svc)

@@ -11,7 +11,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// capabilityTests are those of what not all data planes can do.
+// capabilityTests returns the tests of optional capabilities.
 func capabilityTests() []contractTest {
 	memberless := func(f lb.Forward) bool { return !slices.Contains([]lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE}, f) }
 	with := func(set func(*suite, *lb.Service)) func(*suite) {
@@ -132,7 +132,7 @@ func clientsRemembered(s *suite) {
 	}
 }
 
-// affinityQUIC checks that what isn't QUIC is balanced by flow.
+// affinityQUIC checks that other packets than QUIC's are balanced by flow.
 func affinityQUIC(s *suite) {
 	svc := s.service(vip(1), 1, 1, 1)
 	svc.Protocol, svc.Affinity, svc.QUIC = lb.UDP, lb.AffinityQUIC, &lb.QUIC{ServerIDLength: 1, NonceLength: 4}

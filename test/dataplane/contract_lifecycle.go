@@ -68,7 +68,7 @@ func pruneKeeps(s *suite) {
 		s.update(s.service(vip(n), 1, 1))
 	}
 	flows := s.flows(vip(2))
-	// Keeping what isn't there makes nothing.
+	// Keeping an unknown VIP makes nothing.
 	s.must(s.dp.Prune(s.Context(), []lb.VIP{vip(4), vip(2), vip(9)}))
 	s.wantServices(vip(2), vip(4))
 	s.wantFlows(vip(2), flows)

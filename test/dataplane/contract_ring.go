@@ -18,8 +18,8 @@ func backendsComeAndGo(s *suite) {
 	s.wantServices(vip(1))
 }
 
-// Shares follow the weights to within what maglev.Build promises of a ring that
-// has many entries for each backend: 1 % and two entries.
+// Shares follow the weights within the bounds of maglev.Build for a ring that has
+// many entries for each backend: 1 % and two entries.
 func weights(s *suite) {
 	for _, weights := range [][]int{{1, 1, 1, 1}, {1, 2, 3, 4}, {4, 3, 2, 1}, {1, 256}, {100, 100, 50}} {
 		p := s.update(s.service(vip(1), weights...))

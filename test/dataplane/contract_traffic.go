@@ -182,8 +182,8 @@ func counters(s *suite) {
 // countingTime is how late counters may be, in an emulated machine.
 const countingTime = 30 * time.Second
 
-// wantTraffic waits until the counters of svc are those of the packets that were sent to
-// each backend, present or gone.
+// wantTraffic waits until the counters of svc equal the packets sent to each backend,
+// present or removed.
 func (s *suite) wantTraffic(svc *lb.Service, sent map[lb.BackendID]uint64) {
 	s.Helper()
 	late := time.After(countingTime)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dataplanetest is what tests use in place of a kernel's data plane, or
-// to check one: Fake, a data plane in memory; RunContract, the suite that every
-// data plane passes; and History, random histories of one service that compare a
-// data plane with a simple model of tracking.
+// Package dataplanetest replaces a kernel's data plane in tests, and checks data
+// planes: Fake, a data plane in memory; RunContract, the suite that every data
+// plane passes; and History, random histories of one service that compare a data
+// plane with a simple model of tracking.
 package dataplanetest
 
 import (
@@ -23,9 +23,9 @@ import (
 // Seed is the seed of all rings, and of the choice of their entries.
 const Seed = 1
 
-// Fake is a data plane that moves no packets: it keeps in memory what it was
-// programmed with, fails on demand, and prints its state as text. Its rings are
-// real Maglev rings, and Probe picks backends from them.
+// Fake is a data plane that moves no packets: it keeps services in memory, fails on
+// demand, and prints its state as text. Its rings are real Maglev rings, and Probe
+// picks backends from them.
 type Fake struct {
 	// Fail, if set, is asked before each call of op "update", "delete" or
 	// "prune" (with the zero VIP); its error becomes the call's. Set it before
@@ -68,8 +68,8 @@ func NewFake() *Fake {
 // maxServices is the number of services at once.
 const maxServices = 4096
 
-// Limits returns what the data plane serves: everything, and enough backends for
-// any test.
+// Limits returns the limits of the data plane: it serves everything, and enough
+// backends for any test.
 func Limits() dataplane.Limits { return dataplane.Unlimited(4096) }
 
 // Update programs svc; see dataplane.DataPlane.
@@ -140,7 +140,7 @@ func (d *Fake) outOfUse(b lb.Backend) string {
 	return ""
 }
 
-// inherit takes over the counters and flows of what s replaces.
+// inherit takes over the counters and flows of the service that s replaces.
 func (s *service) inherit(old *service) {
 	s.total, s.choice = old.total, old.choice
 	for id := range s.backends {
@@ -148,7 +148,7 @@ func (s *service) inherit(old *service) {
 	}
 }
 
-// state returns a copy of what was programmed.
+// state returns a copy of the programmed state.
 func (s *service) state() dataplane.Programmed {
 	p := s.programmed
 	p.Backends = slices.Clone(p.Backends)
@@ -328,7 +328,7 @@ func (d *Fake) SetFlows(vip lb.VIP, id lb.BackendID, count int) {
 	d.flows[vip][id] = count
 }
 
-// CountFlows returns what SetFlows said.
+// CountFlows returns the counts set by SetFlows.
 func (d *Fake) CountFlows(ctx context.Context) (dataplane.FlowCounts, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

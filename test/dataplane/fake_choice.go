@@ -10,13 +10,13 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// choice is what a service of a Fake remembers of the flows that it was sent.
+// choice is a Fake's memory of a service's flows.
 type choice struct {
 	// flows are those with a backend of their own: by the whole client, or by its address.
 	flows map[netip.AddrPort]lb.BackendID
 	// counts are the flows of each backend.
 	counts map[lb.BackendID]int
-	// admitted are the new flows, and of each client: all count as those of one second.
+	// admitted counts new flows, in all and of each client, as if within one second.
 	admitted   int
 	admittedOf map[netip.Addr]int
 }

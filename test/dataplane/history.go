@@ -21,11 +21,11 @@ type Subject interface {
 	Restart() error
 	// Send sends a packet of the flow of that number.
 	Send(flow int, phase Phase) (id netip.AddrPort, ok bool, err error)
-	// State is what can be counted from outside.
+	// State returns the counts that are visible from outside.
 	State() (State, error)
 }
 
-// State is what can be counted of a balancer of one service. Recorded flows are
+// State has the counts of a balancer of one service. Recorded flows are
 // counted as they are, and not as they were last swept.
 type State struct {
 	Counts
@@ -41,7 +41,7 @@ const (
 	long  = time.Hour
 )
 
-// Shape is what a history is about.
+// Shape has the dimensions of a history.
 type Shape struct {
 	// Flows are those that send packets. Datagrams says whether they are UDP.
 	Flows     []Flow
@@ -60,7 +60,7 @@ type place struct {
 	configured bool
 }
 
-// endpoint is what a flow's client knows of it.
+// endpoint is the client's view of a flow.
 type endpoint struct {
 	// home is the backend that got the last packet; it is valid if sent is. last
 	// is when that was; 0 is never.
@@ -73,8 +73,8 @@ type endpoint struct {
 }
 
 // History is a random history of one service: backends come and go, time
-// passes, flows send packets. It checks that what is promised to clients holds for
-// the model, and that a Subject, if there is one, does the same.
+// passes, flows send packets. It checks that the guarantees to clients hold for the
+// model, and that a Subject, if there is one, does the same.
 type History struct {
 	Shape
 	model   *model
@@ -336,7 +336,7 @@ func (h *History) everybody() error {
 	return nil
 }
 
-// send sends one packet, compares the decisions and checks what is promised.
+// send sends one packet, compares the decisions and checks the guarantees.
 func (h *History) send(i int, phase Phase) error {
 	id, ok := h.model.send(h.Flows[i], phase, h.now)
 	if h.subject != nil {
@@ -409,7 +409,7 @@ func (h *History) quiet() error {
 	return h.compare()
 }
 
-// forgotten says what is left of the past.
+// forgotten returns an error if state of the past is left.
 func (h *History) forgotten() error {
 	left := h.model.state()
 	left.Counts = Counts{}

@@ -12,7 +12,7 @@ import (
 	"fairlead.io/fairlead/internal/maglev"
 )
 
-// Phase is what a packet says about its flow, as in bpf/parse/parse.h.
+// Phase is the phase of its flow that a packet shows, as in bpf/parse/parse.h.
 type Phase int
 
 // The phases: a TCP packet that isn't a SYN, a TCP SYN, and a UDP datagram.
@@ -24,7 +24,7 @@ const (
 
 func (p Phase) String() string { return [...]string{"open", "opening", "datagram"}[p] }
 
-// Flow is what hashing makes of a five-tuple.
+// Flow has the hashes of a five-tuple.
 type Flow struct {
 	// Key is the five-tuple's hash, under which the flow is recorded.
 	Key uint64
@@ -67,7 +67,7 @@ type record struct {
 	opening     *seat
 }
 
-// step is what an update did to the ring.
+// step is an update's effect on the ring.
 type step int
 
 // The steps: none; flows are learned first; taken after learning; taken at once.
@@ -83,8 +83,8 @@ const (
 // bpf/pick/flow.h and bpf/pick/ring.h, and the agent's part, as in the data
 // plane's slots, steps and sweeps. It is written to be obvious, with maps and
 // pointers where the product has indexes and generations. It shares with the
-// product what has tests of its own: how a ring's marks change (tracking) and how
-// a ring is built (maglev).
+// product parts that have tests of their own: how a ring's marks change (tracking)
+// and how a ring is built (maglev).
 type model struct {
 	// full is whether every flow is tracked.
 	full   bool
@@ -286,7 +286,7 @@ func (m *model) wait(desired []uint16, forced bool, now time.Duration) bool {
 	return true
 }
 
-// sweep removes what is not needed: records that are idle or of stable entries,
+// sweep removes unneeded state: records that are idle or of stable entries,
 // the past of entries that all records agree with, and backends that have left
 // and that neither the ring nor a record names.
 func (m *model) sweep(now time.Duration) {
@@ -320,8 +320,8 @@ func (m *model) sweep(now time.Duration) {
 	maps.DeleteFunc(m.slots, func(n uint16, s *seat) bool { return !s.wanted && !named[n] })
 }
 
-// restart forgets what only the agent's memory had. Backends are as they were
-// until the next update.
+// restart forgets the agent's state outside of the tables. Backends are as they
+// were until the next update.
 func (m *model) restart(now time.Duration) {
 	m.ring = tracking.Adopt(m.ring.Entries, m.ring.Previous, now)
 	m.waits = false
@@ -330,7 +330,7 @@ func (m *model) restart(now time.Duration) {
 	}
 }
 
-// state is what can be counted.
+// state returns the counts.
 func (m *model) state() State {
 	return State{Counts: m.counts, Recorded: len(m.flows), Unstable: m.ring.Unstable(), Seats: len(m.slots)}
 }

@@ -48,7 +48,7 @@ func describe(c dataplane.Capability) string {
 	return "`" + field + ": " + value + "`"
 }
 
-// The page about data planes is what their Limits say, in the order of the fields of a service.
+// The page about data planes lists their Limits, in the order of the fields of a service.
 func TestParity(t *testing.T) {
 	planes := []struct {
 		limits dataplane.Limits

@@ -49,7 +49,7 @@ func Complete(cmd *cobra.Command, flag string, values cobra.CompletionFunc) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, values) // fails only for a flag that isn't there
 }
 
-// Output is the format of what a command prints: a table for people, JSON or YAML for
+// Output is the format of a command's output: a table for people, JSON or YAML for
 // programs.
 type Output struct{ choice Choice }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli has what the commands fairlead and fairlab share: exit statuses, output
-// formats, flags with a list of values, and manual pages.
+// Package cli is the shared part of the commands fairlead and fairlab: exit statuses,
+// output formats, flags with a list of values, and manual pages.
 package cli
 
 import (
@@ -37,7 +37,7 @@ func Usage(err error) error { return usageError{err} }
 func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }
 
 // Run executes one command line, prints its error, and returns the exit status: 0, 1 for a
-// failure, 2 for an error of the command line, or that of an ExitStatus.
+// failure, 2 for an error of the command line, or the status of an ExitStatus.
 func Run(ctx context.Context, root *cobra.Command, args []string, stderr io.Writer) int {
 	err := execute(ctx, root, args)
 	if err == nil {

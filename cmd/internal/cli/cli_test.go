@@ -74,7 +74,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// TestPrint checks that a YAML parser reads what was printed.
+// TestPrint checks that a YAML parser reads the output.
 func TestPrint(t *testing.T) {
 	value := map[string]any{
 		"empty": "", "null": nil, "text": "null", "yes": "yes", "number": "1e3", "octal": "010", "time": "2026-11-25T21:00:00Z", "colon": "a: b", "hash": "a #b",

@@ -29,7 +29,7 @@ import (
 	"fairlead.io/fairlead/internal/bgp/speaker"
 )
 
-// Options configure a reflector's surroundings.
+// Options have a Reflector's state file and log.
 type Options struct {
 	// ClientFile saves the clients for the next start; empty for none.
 	ClientFile string

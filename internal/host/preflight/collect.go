@@ -44,7 +44,7 @@ func Collect(interfaces []string, pins string) (Facts, error) {
 	}
 	const sysctl = "/proc/sys/net/ipv4/ip_forward"
 	if f.SysctlErr = unix.Access(sysctl, unix.W_OK); errors.Is(f.SysctlErr, unix.EROFS) && unix.Access("/host"+sysctl, unix.W_OK) == nil {
-		f.SysctlErr = nil // a container with the node's, as those of the chart
+		f.SysctlErr = nil // a container with the node's, like the chart's
 	}
 	f.NotForwarding = NotForwarding()
 	if f.BPFFS.Mounted, err = OnBPFFS(pins); err != nil {
@@ -86,7 +86,7 @@ func KernelRelease() (string, error) {
 	return unix.ByteSliceToString(name.Release[:]), nil
 }
 
-// effectiveCapabilities are those of this process, a bit each.
+// effectiveCapabilities returns this process's capabilities, a bit each.
 func effectiveCapabilities() (uint64, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData // 32 capabilities each

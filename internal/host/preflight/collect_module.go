@@ -15,9 +15,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Modules is what is known of the kernel's modules.
+// Modules are the states of the kernel's modules.
 type Modules struct {
-	// States are those of IPVS, its schedulers and nftables.
+	// States of IPVS, its schedulers and nftables.
 	States map[string]ModuleState
 	// OnRequest says that the kernel loads modules that it needs: kernel.modprobe has a program,
 	// and kernel.modules_disabled isn't set.

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCollect reads the machine that runs the test: what is there can't be
-// foretold, but the loopback is, and missing facts must be distinguishable.
+// TestCollect reads the machine that runs the test: its facts can't be foretold,
+// except for the loopback interface, and missing facts must be distinguishable.
 func TestCollect(t *testing.T) {
 	missing := fmt.Sprintf("no%d", os.Getpid())
 	facts, err := Collect([]string{"lo", missing}, filepath.Join(t.TempDir(), "not", "there"))

@@ -2,13 +2,13 @@
 
 package preflight
 
-// Facts is what was read from the system.
+// Facts are properties read from the system.
 type Facts struct {
 	// Kernel is its release, for example "6.1.0-18-amd64".
 	Kernel string
 	// Features of BPF have been tried.
 	Features []Feature
-	// Modules are those of IPVS, by name.
+	// Modules of IPVS, by name.
 	Modules Modules
 	// BTF says that the kernel describes its own types.
 	BTF bool
@@ -32,8 +32,8 @@ type Facts struct {
 // NoLimit stands for RLIM_INFINITY.
 const NoLimit = ^uint64(0)
 
-// BPFFS is what is known of the file system that keeps maps and links beyond
-// the end of a process.
+// BPFFS describes the file system that keeps maps and links beyond the end of a
+// process.
 type BPFFS struct {
 	// Dir is the directory in which the agent pins.
 	Dir string
@@ -44,7 +44,7 @@ type BPFFS struct {
 	Known bool
 }
 
-// Interface is what is known of one network interface.
+// Interface describes one network interface.
 type Interface struct {
 	Name string
 	// Exists is false if there is no such interface; then the rest is zero.

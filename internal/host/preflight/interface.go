@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// What an interface's XDP can do: NETDEV_XDP_ACT_* of linux/netdev.h (6.3).
+// XDP features of an interface: NETDEV_XDP_ACT_* of linux/netdev.h (6.3).
 const (
 	xdpBasic    = 1 << 0 // ABORTED, DROP, PASS, TX
 	xdpRedirect = 1 << 1 // REDIRECT
@@ -49,7 +49,8 @@ func checkInterface(i Interface, kernel string, n Needs) []Finding {
 	return findings
 }
 
-// worse is the result of what only costs speed, unless native mode is wanted.
+// worse returns the result of a finding that only costs speed, unless native mode
+// is wanted.
 func worse(n Needs) Result {
 	if n.Native {
 		return Fail
@@ -70,7 +71,7 @@ func nativeXDP(i Interface, kernel string, n Needs) Finding {
 	default:
 		f.Found = "native"
 	}
-	// A veth drops what XDP sends to it unless its peer receives with NAPI, and
+	// A veth drops XDP's frames to it unless its peer receives with NAPI, and
 	// the peer is out of sight in another namespace.
 	if i.Driver == "veth" {
 		f.Fix = strings.TrimPrefix(f.Fix+"; turn GRO on at the veth's peer (ethtool -K PEER gro on) if no XDP program runs there", "; ")

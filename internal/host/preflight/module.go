@@ -12,7 +12,7 @@ import (
 )
 
 // moduleIPVS is the kernel module of IPVS. It depends on nf_conntrack, so modprobe loads both.
-// moduleTables is that of nftables.
+// moduleTables is the module of nftables.
 const (
 	moduleIPVS   = "ip_vs"
 	moduleTables = "nf_tables"
@@ -58,7 +58,7 @@ func ipvs(facts Facts, n Needs) Finding {
 }
 
 // ipvsParts wants nftables, by which packets get firewall marks and other sources, and the
-// schedulers of services, at least that of the default, if there is IPVS.
+// schedulers of services, at least the default one, if there is IPVS.
 func ipvsParts(facts Facts, n Needs) (findings []Finding) {
 	if facts.Modules.States[moduleIPVS] == ModuleAbsent {
 		return nil

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preflight checks what this kernel and these interfaces can do for Fairlead,
-// what is missing and how to fix it. "fairlead preflight" runs it. [Collect] reads the
-// system, [Check] is pure. Nothing is changed: the BPF programs with which features are tried are
+// Package preflight checks this kernel and these interfaces for the features that Fairlead needs,
+// and suggests fixes for missing ones. "fairlead preflight" runs it. [Collect] reads the system,
+// [Check] is pure. Nothing is changed: the BPF programs with which features are tried are
 // unloaded at once, and no module is loaded.
 package preflight
 
@@ -26,19 +26,19 @@ const (
 
 // Finding is the outcome of one check, in words for people.
 type Finding struct {
-	// Check names what was looked at, for example "kernel" or "xdp".
+	// Check names the subject, for example "kernel" or "xdp".
 	Check string `json:"check"`
 	// Interface is set for the checks of one interface.
 	Interface string `json:"interface,omitempty"`
 	Result    Result `json:"result"`
-	// Found and Needed are what there is and what Fairlead wants.
+	// Found is the present state, Needed the state that Fairlead wants.
 	Found  string `json:"found"`
 	Needed string `json:"needed"`
-	// Fix says what to do; empty if there is nothing to do.
+	// Fix suggests a remedy; empty if none is needed.
 	Fix string `json:"fix,omitempty"`
 }
 
-// Needs is what is going to be run.
+// Needs describes the node's planned use.
 type Needs struct {
 	// VLAN says that a service or a backend is in a VLAN, so that tags must be
 	// visible to XDP programs.
@@ -55,7 +55,7 @@ type Needs struct {
 	QUIC bool
 	// IPVS says whether the data plane is IPVS.
 	IPVS Use
-	// Schedulers are those of services, by their names in configurations.
+	// Schedulers of services, by their names in configurations.
 	Schedulers []string
 }
 
@@ -100,8 +100,8 @@ func Failed(findings []Finding) bool {
 	return slices.ContainsFunc(findings, func(f Finding) bool { return f.Result == Fail })
 }
 
-// WriteTable prints the findings: a line each, and below those with a fix what is
-// needed and how to fix it.
+// WriteTable prints the findings: a line each, and below findings with a fix the
+// need and the fix.
 func WriteTable(w io.Writer, findings []Finding) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range findings {

@@ -12,9 +12,9 @@ import (
 // has reports whether the process has a capability (unix.CAP_*).
 func (f Facts) has(capability int) bool { return f.Capabilities&(1<<capability) != 0 }
 
-// capabilities wants what loading and attaching XDP programs needs since 5.8:
-// before that, and still today, CAP_SYS_ADMIN includes the two of BPF. IPVS alone
-// needs the first.
+// capabilities wants the capabilities for loading and attaching XDP programs since
+// 5.8: before that, and still today, CAP_SYS_ADMIN includes the two of BPF. IPVS
+// alone needs the first.
 func capabilities(own Facts, n Needs) Finding {
 	f := Finding{
 		Check: "capabilities", Result: OK,

@@ -30,8 +30,8 @@ type genlHeader [4]byte
 func (h *genlHeader) Len() int          { return len(h) }
 func (h *genlHeader) Serialize() []byte { return h[:] }
 
-// xdpFeatures asks the kernel what an interface's XDP can do; nil if it
-// doesn't know the question.
+// xdpFeatures queries an interface's XDP features; nil without the netdev family
+// (before 6.3).
 func xdpFeatures(index int) (*uint64, error) {
 	family, err := netlink.GenlFamilyGet(netdevFamily)
 	if errors.Is(err, unix.ENOENT) {

@@ -37,7 +37,7 @@ func (l *Lab) Changed(change func(s *lb.Service)) []lb.Service {
 // Exits counts the packets of a balancer by exit.
 type Exits map[string]uint64
 
-// Minus returns what was counted since before.
+// Minus returns the counts since before.
 func (e Exits) Minus(before Exits) Exits {
 	diff := Exits{}
 	for name, packets := range e {

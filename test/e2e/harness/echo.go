@@ -87,7 +87,7 @@ func dialUDP(port int, to *net.UDPAddr) (*net.UDPConn, error) {
 	}
 }
 
-// CloseSockets closes what Sockets has opened.
+// CloseSockets closes the sockets that Sockets has opened.
 func CloseSockets(conns map[int]*net.UDPConn) {
 	for _, c := range conns {
 		_ = c.Close()
@@ -154,7 +154,7 @@ func answerTo(conn *net.UDPConn, payload []byte) (server string, err error) {
 	}
 }
 
-// Payload returns payloads that differ for each port and round. The lengths of those of a
+// Payload returns payloads that differ for each port and round. The lengths for a
 // thousand ports are spread over 1 to MaxPayload.
 func Payload(round int) func(port int) []byte {
 	return func(port int) []byte {

@@ -52,8 +52,9 @@ func Checked(topology netlab.Topology) netlab.Topology {
 	return topology
 }
 
-// Check is the health check of the tests' web services. PatientCheck is that of tests that have no
-// dead servers and break no connection: a server that doesn't run for seconds on a busy machine isn't dead.
+// Check is the health check of the tests' web services. PatientCheck is for tests that have no dead
+// servers and break no connection: a server that doesn't run for seconds on a busy machine isn't
+// dead.
 var (
 	Check = lb.HealthCheck{
 		Type: lb.HealthHTTP, Path: "/", Interval: 500 * time.Millisecond, Timeout: 500 * time.Millisecond, Rise: 2, Fall: 3,
@@ -63,7 +64,7 @@ var (
 	}
 )
 
-// Checked returns the lab's services; those of the web have a health check and reject
+// Checked returns the lab's services; web services have a health check and reject
 // clients while no backend is in use.
 func (l *Lab) Checked(check lb.HealthCheck) []lb.Service {
 	services := slices.Clone(l.Topology.Services)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package harness brings up the labs of the end-to-end tests and has what several of
-// their packages do with them: it configures agents, sends requests, and counts packets.
+// Package harness brings up the labs of the end-to-end tests and has their packages'
+// common operations: it configures agents, sends requests, and counts packets.
 //
-// Each test has labs of its own, in a directory of its own, and takes them down. What
-// the packets did is read from the kernels of the namespaces (packets.go), what
-// Fairlead reports from its control sockets (agent.go).
+// Each test has labs of its own, in a directory of its own, and takes them down.
+// Packet counts are read from the kernels of the namespaces (packets.go), Fairlead's
+// reports from its control sockets (agent.go).
 package harness
 
 import (
@@ -204,7 +204,7 @@ func checkRaces(t *testing.T, l *Lab) {
 	}
 }
 
-// logAgents logs what the agents of a lab have logged and counted.
+// logAgents logs the logs and counters of a lab's agents.
 func logAgents(t *testing.T, l *Lab) {
 	ctx, cancel := context.WithTimeout(context.Background(), Timeout) // the test's is over
 	defer cancel()

@@ -72,7 +72,7 @@ func (w *Load) End(t *testing.T) int {
 	return w.WaitFlawless(t)
 }
 
-// Interrupt has wrk end now and say what it has done.
+// Interrupt ends wrk, which then reports.
 func (w *Load) Interrupt(t *testing.T) {
 	t.Helper()
 	if err := w.wrk.Interrupt(); err != nil {

@@ -20,8 +20,8 @@ import (
 
 // RemoveAbandoned takes down the labs of runs that were killed, or ran out of time:
 // their agents and servers would run, and their namespaces exist, for ever. The labs
-// of a test are in its own directory, those of "fairlab lab up" where it keeps them.
-// What such runs have built goes too, that of test/e2e/kubernetes included.
+// of a test are in its own directory, labs of "fairlab lab up" in its own. Builds of
+// such runs, test/e2e/kubernetes's included, are removed too.
 func RemoveAbandoned(ctx context.Context, temporary string) error {
 	var failed error
 	for _, pattern := range []string{
@@ -69,7 +69,7 @@ func removeDir(ctx context.Context, dir string) error {
 // once for all packages, with the race detector where that is wanted.
 const binEnv = "FAIRLEAD_BIN"
 
-// Main is TestMain of every package: it removes what killed runs have left, and puts
+// Main is TestMain of every package: it removes the labs of killed runs, and puts
 // the executables first in PATH, where tests and labs find them.
 func Main(m *testing.M) {
 	if os.Geteuid() != 0 {

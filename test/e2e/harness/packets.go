@@ -16,7 +16,7 @@ import (
 	"fairlead.io/fairlead/lab/netlab"
 )
 
-// packetCounts is what the kernels of some hosts have counted of TCP and UDP, both
+// packetCounts has the kernels' counters of TCP and UDP on some hosts, both
 // families together.
 type packetCounts struct {
 	sent, received uint64 // packets; the sent ones include repetitions
@@ -52,7 +52,7 @@ func (l *Lab) Totals(t *testing.T) Totals {
 	return b
 }
 
-// ends reads what the kernels of clients and servers have counted.
+// ends reads the kernels' counters of clients and servers.
 func (l *Lab) ends(t *testing.T) (clients, servers packetCounts) {
 	t.Helper()
 	for _, h := range l.State().Hosts {
@@ -154,7 +154,7 @@ func (l *Lab) SettledTotals(t *testing.T) Totals {
 	return l.Totals(t)
 }
 
-// Minus returns what was counted since before.
+// Minus returns the counts since before.
 func (b Totals) Minus(before Totals) Totals {
 	diff := Totals{
 		clients: b.clients.minus(before.clients), servers: b.servers.minus(before.servers),
@@ -229,7 +229,7 @@ func Kernel(t *testing.T, l *Lab, host string) map[string]uint64 {
 	return counters
 }
 
-// Frames returns what the interfaces of a host have counted.
+// Frames returns the counters of a host's interfaces.
 func Frames(t *testing.T, l *Lab, host string) map[string]InterfaceCounts {
 	t.Helper()
 	return parseDev(procNet(t, l, host, "dev"))
@@ -292,7 +292,8 @@ func parseDev(text string) map[string]InterfaceCounts {
 	return interfaces
 }
 
-// number is 0 for what is none, such as the -1 that stands for no limit.
+// number returns 0 for a text that is not a number of that kind, such as the -1
+// that stands for no limit.
 func number(text string) uint64 {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {

@@ -22,8 +22,8 @@ var podVIPs = map[string][]netip.Addr{
 	"second": {netip.MustParseAddr("10.1.2.1"), netip.MustParseAddr("fd00:10:1:2::1")},
 }
 
-// A Deployment of balancer pods goes from one to four and back under load, next to that of
-// another service on two of the nodes: the router has routes by way of their nodes, and no
+// A Deployment of balancer pods goes from one to four and back under load, next to another
+// service's on two of the nodes: the router has routes by way of their nodes, and no
 // connection breaks. All pods build the same rings, and servers answer past them.
 func TestBalancerPods(t *testing.T) {
 	t.Parallel()

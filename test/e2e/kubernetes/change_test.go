@@ -28,9 +28,9 @@ func (d damage) String() string {
 }
 
 // under has clients ask before, during and after a change of the Service "web", and
-// returns what they saw. Pods that are on the nodes named, or not there in the end,
-// are gone. A connection without an answer yet is not counted as that of a removed
-// pod, unless a node is removed.
+// returns the damage. Pods that are on the nodes named, or not there in the end,
+// are gone. A connection without an answer yet is not counted as a removed pod's,
+// unless a node is removed.
 func (i *installation) under(t *testing.T, change func(l *load), lost ...string) damage {
 	t.Helper()
 	l := startLoad(t.Context(), i.Client, i.vips(t, "web"))
@@ -117,8 +117,8 @@ func testRollout(t *testing.T, i *installation) {
 	}).unharmed(t)
 }
 
-// With externalTrafficPolicy Local a node whose last pod ends leaves the routes, and passes on what
-// still arrives.
+// With externalTrafficPolicy Local a node whose last pod ends leaves the routes, and passes on
+// packets that still arrive.
 func testRolloutLocal(t *testing.T, i *installation) {
 	const replicas = 3
 	i.scale(t, replicas)

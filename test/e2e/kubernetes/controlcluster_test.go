@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// memberVLAN is that of the servers of controlled clusters, clientVLAN that in which the router
-	// sends packets for taggedVIP.
+	// The servers of controlled clusters are in memberVLAN; the router sends packets for taggedVIP
+	// in clientVLAN.
 	memberVLAN, clientVLAN = 100, 300
 	// controlFolder has a node's kubeconfig file for the control cluster.
 	controlFolder = "/var/lib/fairlead-control"
@@ -47,8 +47,8 @@ type controlled struct {
 // Balancers of a cluster whose Nodes have addresses of a management network serve a LoadBalancer of a
 // control cluster, by XDP l2dsr, with members in a VLAN outside of both, also if packets arrive in another
 // VLAN. Their group follows labels of Nodes without a lost request. While the balancers' API server is
-// away they follow the control cluster. Without both API servers they serve what they have, also after an
-// agent was killed.
+// away they follow the control cluster. Without both API servers they keep their services, also
+// after an agent was killed.
 func TestAPIServerControlCluster(t *testing.T) {
 	t.Parallel()
 	c := &controlled{installation: &installation{Cluster: cluster.Start(t, cluster.Options{Nodes: 2, Management: true})}}

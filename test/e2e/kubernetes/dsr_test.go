@@ -17,9 +17,9 @@ import (
 )
 
 // Direct server return among nodes that are balancers and servers at once: their
-// kube-proxy takes what they choose themselves for, and what others send them, and
-// answers go from there to the client. Nodes filter by reverse path as strictly as they
-// can.
+// kube-proxy takes packets that they balance to themselves, and packets from other
+// nodes, and answers go from there to the client. Nodes filter by reverse path as
+// strictly as they can.
 func testDirectReturn(t *testing.T, i *installation) {
 	i.filterReversePaths(t, "1")
 	defer i.filterReversePaths(t, "0")

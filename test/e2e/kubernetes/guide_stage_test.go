@@ -20,13 +20,14 @@ import (
 // stage is where the guide is played.
 type stage struct {
 	*cluster.Cluster
-	// clone is the workstation's copy of the repository, and bin what it has in PATH
-	// before all else.
+	// clone is the workstation's copy of the repository, and bin the first directory
+	// in its PATH.
 	clone, bin, kubeconfig string
 }
 
 // newStage makes a cluster and a workstation, which is the client behind the router. The
-// guide's ssh leads to the nodes, and its nginx is what nodes would have pulled.
+// guide's ssh leads to the nodes, and its nginx is the image that nodes would have
+// pulled.
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{Cluster: cluster.Start(t, cluster.Options{Nodes: 3, KubeProxy: "nftables"})}
@@ -50,7 +51,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// clearRouter has FRR know nothing: the guide says what it has to know.
+// clearRouter removes FRR's configuration: the guide configures it.
 func (s *stage) clearRouter(t *testing.T) {
 	t.Helper()
 	args := s.Vtysh()
@@ -89,8 +90,8 @@ func (s *stage) script(t *testing.T, name, text string) {
 	}
 }
 
-// shell runs a script on a machine, in the workstation's clone, and returns all that it
-// printed. When ctx ends, so do the script and what it has started.
+// shell runs a script on a machine, in the workstation's clone, and returns all its
+// output. When ctx ends, so do the script and its processes.
 func (s *stage) shell(ctx context.Context, on *cluster.Machine, script string) (string, error) {
 	args := append(on.Enter(), "bash", "-euc", script)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
@@ -102,8 +103,8 @@ func (s *stage) shell(ctx context.Context, on *cluster.Machine, script string) (
 	return string(out), err
 }
 
-// copyRepository copies what is or could be committed, so that nothing of a build is
-// left in the developer's own folder. History is the developer's.
+// copyRepository copies files that are or could be committed, so that no build
+// output is left in the developer's own folder. History is the developer's.
 func copyRepository(t *testing.T) string {
 	t.Helper()
 	from, err := filepath.Abs(root)

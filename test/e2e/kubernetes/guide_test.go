@@ -24,10 +24,10 @@ const (
 // TestGuide plays docs/guides/kubernetes.md, word for word: its files are written, its
 // commands are run, and they have to print what the guide shows.
 //
-// The guide's world is that of test/cluster: nodes n1 to n3 at 172.30.0.11 to .13, and
-// a router at 172.30.0.254. What is different here is that the client is also the
-// workstation, that ssh is a way into a namespace, that the router's system has no
-// service manager, and that images of others are there already.
+// The guide's environment is test/cluster: nodes n1 to n3 at 172.30.0.11 to .13, and
+// a router at 172.30.0.254. The differences: the client is also the workstation, ssh
+// is a way into a namespace, the router's system has no service manager, and
+// third-party images are loaded already.
 func TestGuide(t *testing.T) {
 	t.Parallel()
 	blocks := readBlocks(t)
@@ -44,7 +44,7 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// play does what a reader does with a block.
+// play follows a block as a reader would.
 func (s *stage) play(t *testing.T, b block) error {
 	ctx, cancel := context.WithTimeout(t.Context(), stepLimit)
 	defer cancel()
@@ -79,7 +79,7 @@ func (s *stage) examine(ctx context.Context, b block) error {
 	return err
 }
 
-// run runs a script, which is looked at again until it prints what the guide shows.
+// run repeats a script until its output is the guide's.
 func (s *stage) run(ctx context.Context, t *testing.T, on *cluster.Machine, b block) error {
 	if b.shown == "" {
 		out, err := s.shell(ctx, on, b.text)

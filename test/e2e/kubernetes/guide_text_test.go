@@ -16,7 +16,7 @@ import (
 type block struct {
 	language, target string
 	text             string
-	// shown is what the guide says that it prints: the block of the language text
+	// shown is the output in the guide: the block of the language text
 	// that follows it.
 	shown string
 	// line is where it begins in the guide, counted from 1.
@@ -49,15 +49,15 @@ func readBlocks(t *testing.T) []block {
 		}
 		blocks = append(blocks, b)
 	}
-	// What isn't read isn't played.
+	// A block that isn't read isn't played.
 	if read, fences := len(fence.FindAllIndex(text, -1)), strings.Count("\n"+string(text), "\n```"); 2*read != fences {
 		t.Fatalf("%s has %d fences, of which %d were read", guide, fences, 2*read)
 	}
 	return blocks
 }
 
-// volatile is what differs from one cluster to the next in what commands print, and
-// what the comparison has instead.
+// volatile lists parts of commands' output that differ from one cluster to the
+// next, and their substitutes in the comparison.
 var volatile = []struct {
 	pattern *regexp.Regexp
 	instead string
@@ -69,8 +69,8 @@ var volatile = []struct {
 	{regexp.MustCompile(`\bnhid \d+ `), ""},
 }
 
-// compare says which line of the shown output is not in what was printed. Lines are
-// compared by their fields, in any order; more may be printed.
+// compare returns an error with a line of the shown output that was not printed.
+// Lines are compared by their fields, in any order; more may be printed.
 func compare(shown, printed string) error {
 	lines := strings.Split(printed, "\n")
 	for line := range strings.Lines(shown) {
@@ -115,7 +115,7 @@ func fields(line string) []string {
 	return strings.Fields(line)
 }
 
-// What differs between clusters doesn't matter, and all else does.
+// compare ignores differences between clusters, and no others.
 func TestCompare(t *testing.T) {
 	const printed = "NAME PORTS AGE\nweb 80:31715/TCP 1m6s\n203.0.113.10 nhid 37 proto bgp\nrouter 12 up\n"
 	for shown, want := range map[string]bool{

@@ -19,8 +19,8 @@ import (
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
-// One cluster with kube-proxy goes through everything. A scenario needs those before
-// it only for what they leave: Deployment and Service "web".
+// One cluster with kube-proxy goes through everything. A scenario needs the ones
+// before it only for Deployment and Service "web".
 func TestCluster(t *testing.T) {
 	i := install(t, cluster.Options{Nodes: 3, KubeProxy: "nftables"}, dsr)
 	i.Apply(t, web)
@@ -123,7 +123,7 @@ func testMetrics(t *testing.T, i *installation) {
 		want(page+"/metrics", token, "403")
 	}
 	agent := pages[0]
-	want(agent+"/api/v1/services", token, "403") // what is under /api of an API server every account may get
+	want(agent+"/api/v1/services", token, "403") // every account may get paths under /api of an API server
 	i.Kubectl(t, "create", "clusterrolebinding", "prometheus", "--clusterrole=fairlead-metrics-reader", "--serviceaccount=default:prometheus")
 	for _, page := range pages {
 		want(page+"/metrics", token, "200")

@@ -20,8 +20,7 @@ import (
 
 const (
 	namespace = "fairlead-system"
-	// patience is for how long a test waits for what comes sooner or later, on a
-	// machine that has much else to do.
+	// patience is how long a test waits for an expected event on a busy machine.
 	patience = time.Minute
 )
 
@@ -32,9 +31,9 @@ var pools = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustPa
 type installation struct {
 	*cluster.Cluster
 	forward forwarding
-	// helm is the command, kubeconfig what it knows the cluster by.
+	// helm is the command, kubeconfig its access to the cluster.
 	helm, kubeconfig string
-	// values is the file of what the chart is installed with.
+	// values is the chart's values file.
 	values string
 }
 
@@ -154,7 +153,7 @@ func (i *installation) serverText(t *testing.T) string {
 	return fmt.Sprintf("kubernetes: {apiServer: {host: %s, port: %s}}\n", server.Hostname(), server.Port())
 }
 
-// ask runs the fairlead command on a node and returns what it printed.
+// ask runs the fairlead command on a node and returns its output.
 func (i *installation) ask(ctx context.Context, n *cluster.Node, args ...string) (string, error) {
 	if n.Machine == nil {
 		return "", errors.New("node " + n.Name() + " has no power")
@@ -162,7 +161,7 @@ func (i *installation) ask(ctx context.Context, n *cluster.Node, args ...string)
 	return n.Run(ctx, append([]string{executable}, args...)...)
 }
 
-// diagnoseFailure has a test that fails log what is known at its end.
+// diagnoseFailure logs diagnostics at the end of a test that fails.
 func (i *installation) diagnoseFailure(t *testing.T) {
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -171,7 +170,7 @@ func (i *installation) diagnoseFailure(t *testing.T) {
 	})
 }
 
-// diagnose logs what controllers and agents know and said.
+// diagnose logs the state and the logs of controllers and agents.
 func (i *installation) diagnose(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

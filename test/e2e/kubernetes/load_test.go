@@ -50,7 +50,7 @@ type load struct {
 	regulars int
 }
 
-// toll is what clients saw while something changed.
+// toll has the results of clients during a change.
 type toll struct {
 	// Requests were answered, in Connections of regulars or alone.
 	Requests, Connections int
@@ -93,7 +93,7 @@ func startLoad(ctx context.Context, from *cluster.Machine, vips []netip.Addr) *l
 	return l
 }
 
-// stop ends the load and returns what there was.
+// stop ends the load and returns its results.
 func (l *load) stop() toll {
 	l.end()
 	l.all.Wait()

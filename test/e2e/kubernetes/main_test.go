@@ -5,8 +5,7 @@
 // Services of type LoadBalancer while everything around them changes.
 //
 // One cluster of three nodes goes through all scenarios in turn, and a smaller one
-// does without kube-proxy. What a test counts are requests and connections, never
-// time.
+// does without kube-proxy. Tests count requests and connections, never time.
 package kubernetes_test
 
 import (
@@ -22,7 +21,7 @@ import (
 
 const root = "../../.."
 
-// What a run builds once.
+// Files that a run builds once.
 var (
 	// artefacts is a folder with the executable of whoami, and a release of this tree.
 	artefacts string

@@ -14,13 +14,13 @@ import (
 	"fairlead.io/fairlead/test/cluster"
 )
 
-// nextHops are the nodes to which the router's kernel sends what is for an address,
-// sorted.
+// nextHops returns the nodes to which the router's kernel sends packets for an
+// address, sorted.
 func (i *installation) nextHops(ctx context.Context, vip netip.Addr) ([]string, error) {
 	return i.nextHopsOf(ctx, netip.PrefixFrom(vip, vip.BitLen()))
 }
 
-// nextHopsOf are those of the route to exactly this prefix.
+// nextHopsOf returns the next hops of the route to exactly this prefix.
 func (i *installation) nextHopsOf(ctx context.Context, prefix netip.Prefix) ([]string, error) {
 	family := "-4"
 	if prefix.Addr().Is6() {
@@ -52,7 +52,7 @@ func (i *installation) nextHopsOf(ctx context.Context, prefix netip.Prefix) ([]s
 	return nodes, nil
 }
 
-// awaitRoutes waits until the router sends what is for the addresses to these nodes,
+// awaitRoutes waits until the router sends packets for the addresses to these nodes,
 // by equal paths, and to no others.
 func (i *installation) awaitRoutes(t *testing.T, vips []netip.Addr, nodes ...string) {
 	t.Helper()
@@ -60,7 +60,7 @@ func (i *installation) awaitRoutes(t *testing.T, vips []netip.Addr, nodes ...str
 	i.awaitHops(t, vips, fmt.Sprint(nodes), func(got []string) bool { return slices.Equal(got, nodes) })
 }
 
-// awaitHops waits until the router sends what is for the addresses to the right nodes.
+// awaitHops waits until the router sends packets for the addresses to the right nodes.
 func (i *installation) awaitHops(t *testing.T, vips []netip.Addr, want string, right func(nodes []string) bool) {
 	t.Helper()
 	for _, vip := range vips {
@@ -97,7 +97,7 @@ func (i *installation) awaitProxies(t *testing.T, vips []netip.Addr, port int) {
 	}
 }
 
-// names are those of all nodes.
+// names returns the names of all nodes.
 func (i *installation) names() []string {
 	var all []string
 	for _, n := range i.Nodes() {

@@ -117,7 +117,7 @@ func (i *installation) pods(ctx context.Context, app string) (map[string]string,
 	return i.podsOf(ctx, "default", app)
 }
 
-// podsOf are those of a namespace.
+// podsOf returns the pods of an app in a namespace.
 func (i *installation) podsOf(ctx context.Context, namespace, app string) (map[string]string, error) {
 	list, err := i.Clients().CoreV1().Pods(namespace).List(ctx, meta.ListOptions{LabelSelector: "app=" + app})
 	if err != nil {

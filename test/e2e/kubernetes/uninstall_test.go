@@ -12,9 +12,9 @@ import (
 	"fairlead.io/fairlead/test/cluster"
 )
 
-// What is uninstalled while clients ask leaves nothing behind: routes go at once, and
-// not after the time for which a router keeps those of an agent that will come back;
-// then programs, tables, and what the next agent would have known.
+// An uninstall under load leaves nothing behind: routes go at once, and not after the
+// time for which a router keeps the routes of a restarting agent; then programs,
+// tables, and saved state.
 func testUninstall(t *testing.T, i *installation) {
 	vips := i.vips(t, "web")
 	i.awaitRoutes(t, vips, i.names()...)

@@ -16,7 +16,7 @@ import (
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
-// What a killed run has left is gone, what a live one has made is not touched.
+// Labs of a killed run are removed, labs of a live one stay.
 func TestRemoveAbandoned(t *testing.T) {
 	topology, err := netlab.ECMP(netlab.ECMPOptions{Forward: lb.L2DSR, Balancers: 1, Servers: 1})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
-// runBench runs a bench and returns its report. If the test fails, it logs what the bench
-// wrote meanwhile: which connections broke, for example.
+// runBench runs a bench and returns its report. If the test fails, it logs the bench's
+// output: which connections broke, for example.
 func runBench(t *testing.T, args ...string) (report bench.Report) {
 	t.Helper()
 	harness.NeedRoot(t)

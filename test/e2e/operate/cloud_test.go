@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// clientVLAN is that of packets to the VIP in the lab cloud; they leave in serverVLAN.
+	// Packets to the VIP in the lab cloud arrive in clientVLAN and leave in serverVLAN.
 	clientVLAN = 300
 	// shop is the load balancer of TestCloud, shopService the service of its listener.
 	shop        = "/v1/projects/web/loadbalancers/shop"
@@ -102,7 +102,7 @@ func cloudTopology(t *testing.T, tokens, nodeToken string) netlab.Topology {
 	return topology
 }
 
-// apiAddress is that of the API server, in the balancer's namespace.
+// apiAddress is the API server's address, in the balancer's namespace.
 const apiAddress = "127.0.0.1:9575"
 
 // call sends a request to the API server, and returns the body of its response.
@@ -231,7 +231,7 @@ func (l *cloud) checkForwarded(t *testing.T) {
 	}
 }
 
-// checkStatistics checks that the API shows what was forwarded, within seconds of the first packets.
+// checkStatistics checks that the API shows forwarded packets, within seconds of the first ones.
 func (l *cloud) checkStatistics(t *testing.T) {
 	t.Helper()
 	type traffic struct{ Packets, Bytes, NewFlows int }

@@ -98,7 +98,7 @@ func (l *lab) checkDrainedService(t *testing.T) {
 			t.Errorf("a connection to %s: %v", b.Server, err)
 		}
 	}
-	// Those of earlier tests were closed a moment ago.
+	// Flows of earlier tests were closed a moment ago.
 	if !harness.Within(harness.Timeout, func() bool { return l.flowsLeft(t) == len(visitors)/2 }) {
 		t.Errorf("%d flows are left, want %d", l.flowsLeft(t), len(visitors)/2)
 	}
@@ -106,8 +106,8 @@ func (l *lab) checkDrainedService(t *testing.T) {
 	l.Gets(t, "client", harness.Origin(harness.VIP4), 20)
 }
 
-// What is drained stays drained when the agent is killed, and the next one has
-// it out of the ring from the beginning.
+// A drain survives a kill of the agent: the next one has the backend out of the
+// ring from the beginning.
 func (l *lab) checkRememberedDrain(t *testing.T) {
 	h := l.State().Host("lb1")
 	harness.Show(t, "drain", "backend", "web", harness.Moved4, "--socket", h.Socket)

@@ -29,8 +29,8 @@ type door struct {
 }
 
 // Clients that can connect to an agent may send anything: the agent continues, others are
-// answered, and neither memory nor files grow without bound. What handlers do with random
-// requests is found by FuzzRequest of internal/control and internal/observe/web.
+// answered, and neither memory nor files grow without bound. FuzzRequest of
+// internal/control and internal/observe/web sends random requests to handlers.
 func TestHostileClients(t *testing.T) {
 	l := bringUp(t, "hostile", harness.ECMP(t, lb.L2DSR))
 	h := l.State().Host("lb1")
@@ -91,7 +91,7 @@ func malformed() []string {
 	}
 }
 
-// checkMalformed sends what no honest client does.
+// checkMalformed sends malformed requests.
 func (d door) checkMalformed(t *testing.T) {
 	for _, text := range malformed() {
 		if got := d.send(t, text, true); got >= 200 && got < 300 {
@@ -164,7 +164,7 @@ func (d door) checkSlow(t *testing.T, pid int) {
 	}
 }
 
-// beginning is what one of the slow clients says at once.
+// beginning returns the bytes that a slow client sends at once.
 func (d door) beginning(i int) string {
 	switch i % 4 {
 	case 0:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package operate_test does what operators do: it restarts, reloads, drains and traces,
+// Package operate_test acts as an operator: it restarts, reloads, drains and traces,
 // kills servers, reads the status page and the metrics, and runs benches and the demo.
 package operate_test
 

@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "write the pictures of the status page i
 
 const unservedPort = 443
 
-// pageHeight is that of a window in pixels that shows all of the page.
+// pageHeight is the height in pixels of a window that shows all of the page.
 const pageHeight = 1330
 
 // unserved is the name of a service without backends: one that does something on
@@ -73,13 +73,13 @@ func TestStatusPage(t *testing.T) {
 // row selects the row of a service.
 func row(name string) string { return fmt.Sprintf(`#services tr[data-name="%s"]`, name) }
 
-// cell is what a service's row, or with "tr.detail" that of its backends, has in
-// a column, as a JavaScript expression.
+// cell is the text in a column of a service's row, or with "tr.detail" of its
+// backends' row, as a JavaScript expression.
 func cell(row string, column int) string {
 	return fmt.Sprintf("(document.querySelector(%q)?.children[%d]?.textContent ?? '')", row, column)
 }
 
-// The page shows what happens, without being loaded again: packets, a server that
+// The page shows events without being loaded again: packets, a server that
 // dies, and one that is drained.
 func (l *lab) checkLive(t *testing.T, b *browser.Browser) {
 	length := harness.LoadLimit
@@ -152,8 +152,8 @@ func (l *lab) fillGraphs(t *testing.T, b *browser.Browser, length time.Duration)
 	}
 }
 
-// checkDrops asks for the service without backends until some of what the router
-// sends to the balancer is shown as dropped.
+// checkDrops asks for the service without backends until packets from the router to
+// the balancer are shown as dropped.
 func (l *lab) checkDrops(t *testing.T, b *browser.Browser) {
 	ctx, stop := context.WithCancel(t.Context())
 	var asking sync.WaitGroup
@@ -182,8 +182,8 @@ func keepPicture(t *testing.T, b *browser.Browser, name, scheme string) {
 	}
 }
 
-// What is looked at can be narrowed down, also at the width of a telephone, and
-// is kept in the address.
+// The view can be filtered, also at the width of a telephone, and the filter is
+// kept in the address.
 func checkNarrowed(b *browser.Browser) {
 	b.SetView("dark", 360, 740)
 	b.Until("nothing is wider than the window", "document.documentElement.scrollWidth <= 360")

@@ -103,8 +103,8 @@ func (l *lab) checkFault(t *testing.T, f fault) {
 	l.AwaitHealth(t, f.services, observe.HealthHealthy, observe.HealthHealthy)
 }
 
-// checkProbesAfterKill kills the agent: what probes need in the kernel is replaced by the next
-// one, and taken away with the data plane.
+// checkProbesAfterKill kills the agent: the next one replaces the probes' kernel state, and
+// detaching the data plane removes it.
 func (l *lab) checkProbesAfterKill(t *testing.T) {
 	h := l.State().Host("lb1")
 	before := l.probeDevice(t)
@@ -146,7 +146,7 @@ func small(forward lb.Forward) func(*testing.T) netlab.Topology {
 	}
 }
 
-// serverVLAN is that of the servers in the lab behindVLAN.
+// serverVLAN is the servers' VLAN in the lab behindVLAN.
 const serverVLAN = 100
 
 // behindVLAN is the lab with the servers in a VLAN.

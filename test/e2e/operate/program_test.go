@@ -42,7 +42,7 @@ func TestProgramIsReplacedUnderLoad(t *testing.T) {
 	})
 }
 
-// demanding is a service that needs what none of the lab's does: another mode,
+// demanding is a service with features that none of the lab's uses: another mode,
 // sources and limits.
 func (l *lab) demanding() lb.Service {
 	service := l.Topology.Services[0]

@@ -115,7 +115,7 @@ func (m *monitor) query(ctx context.Context, expression string) ([]float64, erro
 	return values, nil
 }
 
-// sum adds up what a query returns; -1 is an empty result, or no answer.
+// sum adds up a query's results; -1 is an empty result, or no answer.
 func (m *monitor) sum(t *testing.T, expression string) float64 {
 	values, err := m.query(t.Context(), expression)
 	if err != nil || len(values) == 0 {

@@ -21,7 +21,7 @@ import (
 func TestConfigurationChanges(t *testing.T) {
 	l := bringUp(t, "reload", harness.ECMP(t, lb.L2DSR))
 	const newcomer = "10.0.2.104"
-	wanted := l.Topology.Services // changed in place: it is what runs from now on
+	wanted := l.Topology.Services // changed in place: the agents run it from now on
 	web := slices.IndexFunc(wanted, func(s lb.Service) bool { return s.Name == "web" })
 	wanted[web].Backends[0].Weight = 3
 	first := slices.Clone(wanted)

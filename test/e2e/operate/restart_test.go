@@ -28,8 +28,8 @@ func TestWithoutAgent(t *testing.T) {
 }
 
 // An agent is killed under load and started again, with a flow table of another
-// size: no packet is lost, no connection moves, and the new agent finds what the
-// kernel counted meanwhile.
+// size: no packet is lost, no connection moves, and the new agent finds the
+// kernel's counts of that time.
 func (l *lab) checkKilled(t *testing.T) {
 	h := l.State().Host("lb1")
 	l.CheckPackets(t, "forward_l2dsr", func() {

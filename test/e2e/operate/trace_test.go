@@ -13,8 +13,8 @@ import (
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
-// What "fairlead trace" says of live connections comes true, before and after a
-// change of backends, and "fairlead flows" lists those that the change concerns.
+// "fairlead trace" predicts the packets of live connections, before and after a
+// change of backends, and "fairlead flows" lists the affected connections.
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	topology, err := netlab.ECMP(netlab.ECMPOptions{Forward: lb.L2DSR, Balancers: 1, Servers: 4})

@@ -70,7 +70,7 @@ func (l *lab) checkProgrammedFirst(t *testing.T) {
 	}
 }
 
-// announcement is what a balancer says of a VIP's route.
+// announcement returns a balancer's report of a VIP's route.
 func (l *lab) announcement(t *testing.T, host, vip string) observe.Announcement {
 	t.Helper()
 	all := l.Routes(t, host).Announcements

@@ -19,7 +19,7 @@ import (
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
-// hostileASN is that of all misbehaving peers.
+// hostileASN is the AS number of all misbehaving peers.
 const hostileASN = 64999
 
 // hostilePeer is a host that has a misbehaving BGP speaker at each of its addresses.
@@ -32,8 +32,8 @@ type hostilePeer struct {
 // manner is how a peer treats who calls it. The connection is closed afterwards.
 type behaviour func(c net.Conn)
 
-// addHostilePeers adds a host with these addresses to a topology. Its role is not that of a
-// client, whose packets would be counted as balanced ones; as a client it sends no more at a
+// addHostilePeers adds a host with these addresses to a topology. Its role is not client, as
+// a client's packets would be counted as balanced ones; as a client it sends no more at a
 // time than an interface holds, so that its routes push out no packet of clients.
 func addHostilePeers(topology *netlab.Topology, addresses []netip.Addr) {
 	host := netlab.Host{
@@ -97,8 +97,8 @@ func (l *lab) startHostilePeers(t *testing.T, manners map[netip.Addr]behaviour) 
 	return r
 }
 
-// noise sends nonsense to a balancer until the test ends: to the ports of BFD for
-// peers on the link and beyond, and to that of BGP.
+// sendNoise sends random bytes to a balancer until the test ends: to the ports of
+// BFD for peers on the link and beyond, and to BGP's.
 func (l *lab) sendNoise(t *testing.T, balancer string) {
 	t.Helper()
 	var conns []net.Conn
@@ -153,7 +153,7 @@ func message(kind byte, body []byte) []byte {
 	return append(append(b, kind), body...)
 }
 
-// openBody is what a good peer of hostileASN says first: version, AS, hold time,
+// openBody is the body of a correct OPEN of hostileASN: version, AS, hold time,
 // identifier and capabilities (IPv4 unicast, four-octet AS numbers).
 func openBody() []byte {
 	return []byte{

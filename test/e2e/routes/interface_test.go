@@ -77,7 +77,7 @@ func (l *lab) lostAndBack(t *testing.T, host string, others []string) time.Durat
 	return took
 }
 
-// agentLog is what the agents of a balancer have logged.
+// agentLog returns the log of a balancer's agents.
 func agentLog(t *testing.T, h *netlab.HostState) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(h.Directory, "agent.log"))
@@ -113,7 +113,8 @@ func (l *lab) recreate(t *testing.T, host string) {
 	}
 }
 
-// withoutOffload lets the kernel finish the checksums of what leaves by an interface.
+// withoutOffload makes the kernel complete the checksums of packets that leave by an
+// interface.
 func (l *lab) withoutOffload(t *testing.T, host, name string) {
 	t.Helper()
 	err := l.Do(host, func() error {

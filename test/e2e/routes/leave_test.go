@@ -169,7 +169,7 @@ func (l *lab) leaveByHanging(t *testing.T, h *netlab.HostState) {
 	resume()
 }
 
-// pause halts a balancer's agent until the test ends, or what it returns is called.
+// pause halts a balancer's agent until the test ends, or resume is called.
 func (l *lab) pause(t *testing.T, h *netlab.HostState) (resume func()) {
 	t.Helper()
 	agent := l.Agent(t, h)
@@ -243,8 +243,8 @@ func (l *lab) leaveMissed(t *testing.T, h *netlab.HostState, signal unix.Signal)
 	l.StartAgent(t, h)
 }
 
-// watchRoute follows the router's route to a VIP. What it returns ends that, and
-// reports each time when the route did not lead to a balancer.
+// watchRoute follows the router's route to a VIP. end stops, and reports each time
+// when the route did not lead to a balancer.
 func (l *lab) watchRoute(t *testing.T, vip, balancer string) (end func()) {
 	t.Helper()
 	table, err := l.Table("router")

@@ -25,9 +25,9 @@ const (
 	passwordFile   = "password"
 )
 
-// The status says what is wrong with a session, which is retried and comes up when the mistake is
+// The status explains a failed session, which is retried and comes up when the mistake is
 // corrected. Passwords are from the environment and from files, and no output of the agent
-// contains any of them. More mistakes are those of TestStates of internal/bgp/speaker.
+// contains any of them. TestStates of internal/bgp/speaker has more mistakes.
 func TestPeerMistakes(t *testing.T) {
 	t.Parallel()
 	topology := harness.Routed(t, netlab.ECMPOptions{Router: netlab.FRR})
@@ -94,7 +94,7 @@ func (l *lab) configureRouter(t *testing.T, lines ...string) {
 	}
 }
 
-// configurePeer configures what lb1 knows of the router, which is right before the change.
+// configurePeer changes lb1's configuration of the router, which is right before.
 func (l *lab) configurePeer(t *testing.T, change func(*bgp.Peer)) {
 	t.Helper()
 	config := *l.Topology.Host("lb1").Agent.BGP

@@ -21,8 +21,8 @@ import (
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
-// echoes sends datagrams from some ports, over and over. What it returns ends that, and says
-// how often all were sent: each has to be answered, and those of a port by one server.
+// echoes sends datagrams from some ports, over and over. end stops, and returns how often
+// all were sent: each has to be answered, and each port's by one server.
 func (l *lab) echoes(t *testing.T, client, vip string) (end func() int) {
 	t.Helper()
 	conns := l.Sockets(t, client, vip, harness.Ports(harness.Window))
@@ -40,7 +40,7 @@ func (l *lab) echoes(t *testing.T, client, vip string) (end func() int) {
 	})
 }
 
-// misbehaviour is what a peer does, and what the balancer says of it.
+// misbehaviour is a peer's misbehaviour, and the balancer's reason.
 type misbehaviour struct {
 	manner behaviour
 	reason string
@@ -132,7 +132,7 @@ func TestHostilePeers(t *testing.T) {
 const hostileTime = 30 * time.Second
 
 // checkHostile waits until a peer has been called again after it misbehaved, each
-// time after a longer pause, and looks at what is said of it.
+// time after a longer pause, and checks its state.
 func (l *lab) checkHostile(t *testing.T, r *hostilePeer, a netip.Addr, reason string) {
 	if !harness.Within(hostileTime, func() bool { return len(r.connectedAt(a)) > 1 }) {
 		t.Fatalf("called %d times", len(r.connectedAt(a)))
@@ -158,7 +158,7 @@ func (l *lab) checkHostile(t *testing.T, r *hostilePeer, a netip.Addr, reason st
 	}
 }
 
-// peer is what a balancer says of one.
+// peer returns a balancer's state of a peer.
 func (l *lab) peer(t *testing.T, balancer string, a netip.Addr) bgp.PeerState {
 	t.Helper()
 	h := l.State().Host(balancer)
@@ -198,8 +198,8 @@ func (l *lab) reconfigureBGP(t *testing.T, h *netlab.HostState, config *bgp.Conf
 }
 
 // keepRequesting has visitors ask all the time, on connections that last and on new
-// ones, without filling the machine. What it returns ends that, and returns how
-// many requests were answered; each that wasn't is an error.
+// ones, without filling the machine. end stops, and returns how many requests were
+// answered; each that wasn't is an error.
 func (l *lab) keepRequesting(t *testing.T) (end func() int) {
 	t.Helper()
 	steps := []func() error{l.get(t, harness.VIP4)}

@@ -16,8 +16,8 @@ import (
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
-// What "fairlead routes" says of routes and peers is what a real router has of
-// them, while VIPs come and go.
+// "fairlead routes" agrees with a real router about routes and peers, while VIPs
+// come and go.
 func TestRoutes(t *testing.T) {
 	t.Parallel()
 	l := bringUp(t, "routes", harness.Routed(t, netlab.ECMPOptions{Router: netlab.FRR}))
@@ -66,7 +66,7 @@ func (l *lab) checkPeers(t *testing.T) {
 }
 
 // checkRoutes waits until the router has routes to the VIP of IPv4 from these
-// balancers alone, and compares what everybody says of all VIPs.
+// balancers alone, and compares the routes of all VIPs on router and balancers.
 func (l *lab) checkRoutes(t *testing.T, balancers ...string) {
 	harness.Until(t, fmt.Sprintf("%s announce %s", balancers, harness.VIP4), func() bool {
 		return slices.Equal(harness.ReceivedRoutes(t, l.Lab)[harness.VIP4+"/32"], balancers)
@@ -97,7 +97,7 @@ func lineOf(text, word string) string {
 	return ""
 }
 
-// What is not announced says why.
+// A route that is not announced has a reason.
 func (l *lab) checkReason(t *testing.T) {
 	for _, a := range l.Routes(t, "lb1").Announcements {
 		drained := a.Prefix.String() == harness.VIP4+"/32"
@@ -107,7 +107,7 @@ func (l *lab) checkReason(t *testing.T) {
 	}
 }
 
-// A router that is gone is missed at once, and the balancer says what it tries.
+// A lost router is detected at once, and the balancer reports its attempts.
 func (l *lab) checkRouterGone(t *testing.T) {
 	flaps := l.Routes(t, "lb1").Peers[0].Flaps
 	if err := l.Stop(t.Context(), "router", "bgpd"); err != nil {

@@ -19,8 +19,8 @@ import (
 // gateways are the names of the next hops of a route.
 type gateways []string
 
-// Prefixes of the VIPs of both families: those that all balancers serve, those
-// that some do, and those of the foreign speaker.
+// Prefixes of the VIPs of both families: served by all balancers, by some, and by
+// the foreign speaker.
 var (
 	firstVIPs   = []string{harness.VIP4 + "/32", harness.VIP6 + "/128"}
 	secondVIPs  = []string{"10.1.2.1/32", "fd00:10:1:2::1/128"}

@@ -15,11 +15,11 @@ import (
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
-// What a client's kernel sends outside of the usual order comes to the balancer
-// that has the session too. Here that is the router's merit: it has to spread
-// flows by what is in the packets. A kernel that forwards a packet of its own
-// machine knows the sender's socket as well, whose hash changes when a segment is
-// repeated (sk_rethink_txhash), and which a reset without a socket doesn't have.
+// Packets that a client's kernel sends outside of the usual order reach the
+// balancer that has the session, too, as the router spreads flows by headers only.
+// A kernel that forwards a packet of its own machine knows the sender's socket as
+// well, whose hash changes when a segment is repeated (sk_rethink_txhash), and
+// which a reset without a socket doesn't have.
 func TestNATOfTroubledClients(t *testing.T) {
 	t.Parallel()
 	l := bringUp(t, "nattrouble", withLines(harness.ECMP(t, lb.NAT)))

@@ -14,7 +14,7 @@ import (
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
-// proxyRules is what kube-proxy does for a Service of type LoadBalancer, with a pod of
+// proxyRules are kube-proxy's rules for a Service of type LoadBalancer, with a pod of
 // the second node: a packet for the VIP that arrives at the node is answered.
 const proxyRules = `table ip proxy {
   chain prerouting {
@@ -53,8 +53,8 @@ func TestDSRWithoutAnAgent(t *testing.T) {
 }
 
 // tries sends requests to the VIP, each from a port of its own beginning with that one, and
-// counts what came: the names of the servers that answered within that time, and what curl
-// says of the other requests.
+// counts the results: the names of the servers that answered within that time, and curl's
+// errors of the other requests.
 func (l *lab) tries(t *testing.T, requests, port int, wait time.Duration) map[string]int {
 	t.Helper()
 	answers := map[string]int{}

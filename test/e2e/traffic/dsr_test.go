@@ -20,8 +20,8 @@ import (
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
-// dsrForwarded is the way to a pod by its own node. Of what other nodes relay the
-// books know from there.
+// dsrForwarded is the way to a pod by its own node. Packets that other nodes relay
+// are counted there.
 const dsrForwarded = "forward_nat_handover"
 
 // Nodes share a service's pods and relay to each other: pods see the clients, and answers

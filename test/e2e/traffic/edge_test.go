@@ -14,7 +14,8 @@ import (
 )
 
 // Edge cases apart from connections that fit: 1500 bytes on every link, tunnels included, so
-// that clients and servers have to find out what passes. A tunnel over IPv6 takes 20 bytes more.
+// that clients and servers have to discover the path MTU. A tunnel over IPv6 takes 20 bytes
+// more.
 func TestEdges(t *testing.T) {
 	t.Parallel()
 	for forward, overhead := range map[lb.Forward]int{lb.L2DSR: 0, lb.IPIP: 20, lb.GUE: 32, lb.VXLAN: 50, lb.Geneve: 50} {
@@ -40,7 +41,7 @@ func TestEdges(t *testing.T) {
 }
 
 // checkDiscovery uploads in segments of 1500 bytes: where a tunnel leaves less, the balancers
-// say what fits (RFC 1191, RFC 8201), and the client's kernel learns it; 0 is nothing.
+// report the MTU (RFC 1191, RFC 8201), and the client's kernel learns it; 0 is none.
 func (l *lab) checkDiscovery(t *testing.T, vip string, learned int) {
 	before := l.Totals(t)
 	l.checkUpload(t, "client", vip)

@@ -210,8 +210,8 @@ func (l *lab) countUpload(t *testing.T, client, vip string, size uint64) uint64 
 	return l.Traffic(t, service).Packets - traffic.Packets
 }
 
-// checkLearnedMTU checks that a client learns from a datagram what fits into an overlay, which
-// is less than into its link. TCP has it from the MSS of the servers.
+// checkLearnedMTU checks that a client learns an overlay's MTU from a datagram. It is less
+// than its link's. TCP has it from the MSS of the servers.
 func (l *lab) checkLearnedMTU(t *testing.T, client, vip string, mtu int) {
 	t.Helper()
 	conn, err := l.Dial(t.Context(), client, "udp", net.JoinHostPort(vip, "7"))

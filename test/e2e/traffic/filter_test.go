@@ -52,7 +52,7 @@ func TestFilterPods(t *testing.T) {
 	}
 }
 
-// What works past netfilter works through it too, and outlives agents.
+// Modes that bypass netfilter work through it too, and outlive agents.
 func TestFilteredPods(t *testing.T) {
 	for forward, forwarded := range filteredModes() {
 		t.Run(forward.String(), func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestFilteredPods(t *testing.T) {
 	}
 }
 
-// forbid has each node's netfilter reject what is forwarded to the node's first pod, as network
+// forbid has each node's netfilter reject packets forwarded to the node's first pod, as network
 // plugins do with a pod that a policy isolates. Connections that exist are cut, too.
 func (l *lab) forbid(t *testing.T) {
 	t.Helper()

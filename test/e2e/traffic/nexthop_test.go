@@ -18,7 +18,7 @@ import (
 
 // neighbourPatience is how long the balancers' kernels may take to notice that a
 // server is gone and back elsewhere, see speedUpNeighbours: two times 5 s, their
-// probes, and what a busy machine adds.
+// probes, and delays of a busy machine.
 const neighbourPatience = 30 * time.Second
 
 // Balancers follow the kernel's neighbour entries of servers.
