@@ -12,7 +12,7 @@ type Capability string
 const Ring Capability = "ring"
 
 // Capabilities lists what the data plane can do, in the order of a service's fields, without
-// what is joined by Or. Numbers aren't capabilities.
+// capabilities joined by Or. Numbers aren't capabilities.
 func (l Limits) Capabilities() []Capability {
 	var all []Capability
 	for _, f := range l.Forwards {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dataplane is the interface between the desired state and what forwards
-// packets. Reconcile drives one DataPlane with idempotent calls, one service at a time.
-// Package xdp forwards packets in the kernel; test/dataplane has a data plane in memory
-// and the suite that all pass, each the tests of what its Limits have.
+// Package dataplane is the interface between the desired state and the packet
+// forwarder. Reconcile drives one DataPlane with idempotent calls, one service at a
+// time. Package xdp forwards packets in the kernel; test/dataplane has a data plane in
+// memory and the suite that all pass, each the tests within its Limits.
 package dataplane
 
 import (
@@ -73,7 +73,7 @@ type Refusal struct {
 	Backend lb.BackendID
 }
 
-// Programmed is what Update made of a service.
+// Programmed is Update's result of a service.
 type Programmed struct {
 	// DataPlane is the kind of data plane that has the service, where there may be several;
 	// Reason is why it isn't the first choice.
@@ -126,7 +126,7 @@ func (t Traffic) Add(o Traffic) Traffic {
 	return Traffic{Packets: t.Packets + o.Packets, Bytes: t.Bytes + o.Bytes, NewFlows: t.NewFlows + o.NewFlows}
 }
 
-// Sub returns what has been counted since the count o.
+// Sub returns the traffic since the count o.
 func (t Traffic) Sub(o Traffic) Traffic {
 	return Traffic{Packets: t.Packets - o.Packets, Bytes: t.Bytes - o.Bytes, NewFlows: t.NewFlows - o.NewFlows}
 }
@@ -136,7 +136,7 @@ type Stats struct {
 	// Exits counts packets by the way they left the data plane, by the counter's
 	// name. Every packet is counted in exactly one.
 	Exits map[string]uint64
-	// Services counts what was forwarded.
+	// Services counts forwarded packets.
 	Services map[lb.VIP]ServiceStats
 }
 

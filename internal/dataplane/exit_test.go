@@ -68,7 +68,7 @@ func generate(t *testing.T) (table, page string) {
 	return string(formatted), text.String()
 }
 
-// The texts in Go and in the documentation are those of the C enumeration.
+// The texts in Go and in the documentation equal the C enumeration's.
 func TestExits(t *testing.T) {
 	table, page := generate(t)
 	for file, want := range map[string]string{exitTable: table, exitPage: page} {

@@ -50,8 +50,8 @@ type Flows struct {
 	// Matching is the number of records that the query is about, of which Flows
 	// may be a part only.
 	Matching int `json:"matching"`
-	// Records is the number of recorded flows of all services, Capacity that of
-	// those that there is room for.
+	// Records is the number of recorded flows of all services, Capacity the number
+	// that there is room for.
 	Records  int `json:"records"`
 	Capacity int `json:"capacity"`
 }

@@ -66,8 +66,8 @@ func (l Limits) Of(kind string) Limits {
 }
 
 // Check returns everything in a service that the data plane can't serve; none
-// means that it can, or that one of those joined by Or can. Otherwise each of them has
-// its refusals. What is wrong on any data plane is said by lb.Service.Check.
+// means that it can, or that one of the limits joined by Or can. Otherwise each of
+// them has its refusals. lb.Service.Check finds errors that every data plane refuses.
 func (l Limits) Check(s *lb.Service) []lb.FieldError {
 	refused := l.check(s)
 	for _, other := range l.Or {
@@ -124,7 +124,7 @@ func (l Limits) check(s *lb.Service) []lb.FieldError {
 type option struct {
 	field string
 	has   bool
-	// value is what a service has there; empty if nothing.
+	// value returns the service's value there; empty without one.
 	value func(*lb.Service) string
 }
 

@@ -11,8 +11,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Tracer is a data plane that can explain what it would do with a packet, without
-// sending it.
+// Tracer is a data plane that can trace a packet without sending it.
 type Tracer interface {
 	Trace(ctx context.Context, packet Packet) (Trace, error)
 }
@@ -27,16 +26,16 @@ type Packet struct {
 	Frame []byte `json:"frame"`
 }
 
-// Trace is what a data plane would do with a packet, and why. What a packet did
-// not come to is missing.
+// Trace is a data plane's handling of a packet, with reasons. Steps that the packet
+// did not reach are missing.
 type Trace struct {
 	// Exit names the counter that the packet bumps (see Stats.Exits), Verdict
 	// the verdict on its frame: pass (to the kernel), drop, transmit (out of the
 	// interface that it came in by) or redirect (out of another one).
 	Exit    string `json:"exit"`
 	Verdict string `json:"verdict"`
-	// Client and VIP are those that were looked up; Length is that of the IP
-	// packet in bytes, header included.
+	// Client and VIP as looked up; Length of the IP packet in bytes, header
+	// included.
 	Client netip.AddrPort `json:"client,omitzero"`
 	VIP    lb.VIP         `json:"vip,omitzero"`
 	Length int            `json:"length,omitempty"`
@@ -81,7 +80,7 @@ type TraceFlow struct {
 	// Named is set if the packet itself names its backend, by a QUIC connection
 	// ID; then neither the ring nor the table is used.
 	Named bool `json:"named"`
-	// Client is set if the backend is that of the client's earlier flows, which the
+	// Client is set if the backend is from the client's earlier flows, which the
 	// service remembers.
 	Client bool `json:"client,omitempty"`
 	// Recorded is the record's backend, if there is one and the backend is still
@@ -96,8 +95,8 @@ type TraceBackend struct {
 	// NextHop is where the frame is sent: interface, MAC address, VLAN.
 	NextHop string `json:"nextHop"`
 	// Forward is the mode; Local and Remote are the tunnel's ends, if it has any.
-	// Where addresses are translated they are those that the backend sees; without a
-	// Local it is the client's own, and what is relayed has neither.
+	// Where addresses are translated they are the addresses that the backend sees;
+	// without a Local it is the client's own, and relayed packets have neither.
 	Forward lb.Forward `json:"forward"`
 	Local   netip.Addr `json:"local,omitzero"`
 	Remote  netip.Addr `json:"remote,omitzero"`

@@ -49,7 +49,7 @@ type Server struct {
 }
 
 // Serve answers on the listener, which it closes, until ctx ends. Requests get a
-// moment to end then; the error is that of a listener that broke before.
+// moment to end then; the error is from a listener that broke before.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler:           http.AllowQuerySemicolons(s.Handler), // net/http would log each semicolon
@@ -135,7 +135,7 @@ type JSON struct {
 	Indent bool
 }
 
-// Handler answers with what read returns; with nothing if that is nil. An error that
+// Handler responds with read's result; without a body if that is nil. An error that
 // Errorf didn't make is the server's.
 func (j JSON) Handler(read func(http.ResponseWriter, *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

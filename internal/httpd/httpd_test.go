@@ -141,7 +141,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	}
 }
 
-// What clients say can't fill the log.
+// Clients' errors can't fill the log.
 func TestLogIsQuiet(t *testing.T) {
 	address, log := serve(t)
 	for _, text := range []string{

@@ -170,7 +170,7 @@ type Service struct {
 	// don't need it.
 	Learn time.Duration `json:"learn,omitzero"`
 	// Ephemeral says that backends exist as long as they are listed, as pods do. UDP flows
-	// have no end, so those of a removed backend go to others at once; otherwise they stay
+	// have no end, so a removed backend's flows go to others at once; otherwise they stay
 	// while they are active.
 	Ephemeral bool `json:"ephemeral,omitempty"`
 	// Sources are the source prefixes that are allowed and denied.

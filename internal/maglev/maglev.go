@@ -47,8 +47,8 @@ func (b Backend) sixteenths() int {
 }
 
 // Build returns the ring: size entries, each an index into backends. size is a
-// prime (the walks of section 3.4 must reach every entry), normally what Size
-// returns. The ring is empty if no backend has a weight.
+// prime (the walks of section 3.4 must reach every entry), normally from Size. The
+// ring is empty if no backend has a weight.
 //
 // Every backend with a weight gets at least one entry. Of the others, with n
 // such backends and the total weight W, one of weight w gets

@@ -52,7 +52,7 @@ func shares(ring []uint16, backends []maglev.Backend) []int {
 	return counts
 }
 
-// checkShares checks what Build promises about the counts of entries.
+// checkShares checks Build's bounds on the counts of entries.
 func checkShares(t *testing.T, ring []uint16, backends []maglev.Backend) {
 	t.Helper()
 	total, n := 0, 0

@@ -7,8 +7,8 @@ import "slices"
 const (
 	// entriesPerBackend makes the shares of equal backends differ by less than 7 %. The
 	// paper recommends 100 entries for each (section 3.4), for shares within 1 %; flows, of
-	// which a backend has some hundreds, differ by more. What packets read of all services
-	// has to stay in a cache.
+	// which a backend has some hundreds, differ by more. The entries that packets read of
+	// all services have to stay in a cache.
 	entriesPerBackend = 15
 	// weightedSize is the largest size because of weights alone. Beyond it the size
 	// follows the number of backends, and shares are as exact as that size allows.
@@ -22,8 +22,8 @@ var ladder = [...]int{127, 251, 1021, 4093, 16_381, weightedSize, 262_139, 524_2
 
 // Size returns the number of entries that suits the backends: the smallest size of the
 // ladder with 15 entries for each turn, where a backend takes as many turns as its
-// weight, divided by what all weights have in common; or with 15 entries for each
-// backend, if that is beyond weightedSize. It is 0 if no backend has a weight.
+// weight, divided by the weights' common divisor; or with 15 entries for each backend,
+// if that is beyond weightedSize. It is 0 if no backend has a weight.
 //
 // A change of size reshuffles the whole ring, so it must be rare. That is the
 // work of the ladder's coarse steps, not of a memory of earlier sizes: nodes

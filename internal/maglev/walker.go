@@ -66,7 +66,7 @@ func (w *walker) claim(free freeSet, size int) uint32 {
 }
 
 // hashes returns the two hashes of section 3.4, for the offset and the skip.
-// They are a part of what balancers of different versions must agree on.
+// Balancers of different versions must agree on them.
 func (k key) hashes(seed uint64) (offset, skip uint64) {
 	const golden = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
 	h := mix(seed + golden)

@@ -45,7 +45,7 @@ func (n neighbour) usable() bool {
 	return n.state&known != 0 && !n.mac.IsZero()
 }
 
-// foreign reports whether the entry is none of our business: probing would take
+// foreign reports whether the entry is owned by another program: probing would take
 // away that it is permanent, or managed by another program.
 func (n neighbour) foreign() bool {
 	return n.state&(unix.NUD_PERMANENT|unix.NUD_NOARP) != 0 || n.learned

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package version holds what the linker and the Go toolchain recorded about the
-// build. Both commands print it, and benchmark reports name its commit.
+// Package version has the linker's and the Go toolchain's record of the build. Both
+// commands print it, and benchmark reports name its commit.
 package version
 
 import (

@@ -13,7 +13,7 @@ type Backoff struct {
 	// Max.
 	First, Max time.Duration
 	// Jitter is the part of a delay, above 0 and up to 1, that may be subtracted at
-	// random, so that what failed together doesn't retry together.
+	// random, so that operations that failed together don't retry together.
 	Jitter float64
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wait has what goroutines wait with: a value whose changes wake its watchers,
-// and the pauses between attempts of an operation that keeps failing.
+// Package wait has means for goroutines to wait: a value whose changes wake its
+// watchers, and the pauses between attempts of an operation that keeps failing.
 package wait
 
 import (

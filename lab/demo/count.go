@@ -84,8 +84,8 @@ func (p packets) print(out io.Writer) {
 }
 
 // passed counts packets for other hosts in the balancers' kernels, forwarded or
-// refused: servers' answers would be such packets. Those of BGP and BFD aren't, and
-// clients' requests don't reach the kernel.
+// refused: servers' answers would be such packets. Packets of BGP and BFD aren't,
+// and clients' requests don't reach the kernel.
 func (s show) passed() (sum uint64, err error) {
 	for _, h := range s.balancers() {
 		err := s.lab.Do(h.Name, func() error {

@@ -42,7 +42,7 @@ type AgentSettings struct {
 	XDPMode string
 	// FilterPods is dataplane.filterPods.
 	FilterPods bool
-	// TunnelEnds and TunnelPeers are what services in VXLAN or Geneve segments need.
+	// TunnelEnds and TunnelPeers of services in VXLAN or Geneve segments.
 	TunnelEnds  []netip.Addr
 	TunnelPeers []netip.Prefix
 	// BGP announces the VIPs; nil: static routes. Then the agent doesn't wait for the
@@ -154,7 +154,7 @@ const sessionPoll = 20 * time.Millisecond
 // AwaitSessions waits until every BGP session of the agents at these control
 // sockets is established and, with bfd, monitored by BFD: earlier failures are
 // detected later than they should be. An agent without peers is still starting.
-// If ctx ends, the error names what is missing.
+// If ctx ends, the error names missing sessions.
 func AwaitSessions(ctx context.Context, sockets []string, bfd bool) error {
 	for _, socket := range sockets {
 		for {

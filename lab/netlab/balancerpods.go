@@ -12,7 +12,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// BalancerPodsOptions are what the lab "balancer-pods" can be varied in.
+// BalancerPodsOptions are options of the lab "balancer-pods".
 type BalancerPodsOptions struct {
 	// Forward is lb.GUE, the default, or lb.NAT. Nodes can't translate the sources of IPIP
 	// packets of several pods to one server: they have no ports.
@@ -40,7 +40,7 @@ type BalancerPodsOptions struct {
 // The Nth node is 10.0.2.(10+N); its pods are 10.244.N.2 and 10.244.N.3, and their
 // interfaces keep their offloads, as container runtimes leave them. The pods run XDP in
 // generic mode: native XDP needs a program on the node's end of the link. Services are
-// those of ECMP; they are announced as 10.1.1.0/24 and fd00:10:1:1::/64, and
+// the same as ECMP's; they are announced as 10.1.1.0/24 and fd00:10:1:1::/64, and
 // 10.1.2.0/24 and fd00:10:1:2::/64.
 func BalancerPods(o BalancerPodsOptions) (Topology, error) {
 	if o.Nodes < 1 || o.Nodes >= MaxBalancers {

@@ -211,15 +211,16 @@ func evict(s State) error {
 }
 
 // A router hashes flows by the five-tuple of their packets. Policy 1 does so only if
-// the kernel has no hash of the packet yet: here it has that of the sender's socket,
-// which other packets of the flow lack, such as a reset after the socket was closed.
+// the kernel has no hash of the packet yet: here it has the hash of the sender's
+// socket, which other packets of the flow lack, such as a reset after the socket was
+// closed.
 const (
 	multipathCustom    = "3"
 	multipathFiveTuple = "55" // 0x37: both addresses, protocol, both ports
 )
 
-// tune sets a host's sysctls, before interfaces inherit those of "default". Sysctls
-// outside of "net." would be the whole machine's.
+// tune sets a host's sysctls, before interfaces inherit the values of "default".
+// Sysctls outside of "net." would be the whole machine's.
 func (b *builder) tune(host *Host) error {
 	settings := roleSysctls(host.Role)
 	maps.Copy(settings, host.Sysctls)

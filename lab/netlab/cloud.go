@@ -11,7 +11,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// CloudOptions are what the lab "cloud" can be varied in.
+// CloudOptions are options of the lab "cloud".
 type CloudOptions struct {
 	// Forward is any mode. With lb.DSR each server is a node of its own.
 	Forward lb.Forward
@@ -35,9 +35,9 @@ type CloudOptions struct {
 //	                  ├─ server1
 //	                  └─ server2 …
 //
-// Addresses and services are those of ECMP. All links have an MTU of 1500. The router's
-// nftables table "inet cloud" counts packets that it drops for their source (forged) and
-// for their destination (foreign).
+// Addresses and services are the same as ECMP's. All links have an MTU of 1500. The
+// router's nftables table "inet cloud" counts packets that it drops for their source
+// (forged) and for their destination (foreign).
 func Cloud(o CloudOptions) (Topology, error) {
 	drawn := o.Forward
 	if o.Forward == lb.DSR {

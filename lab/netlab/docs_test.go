@@ -14,11 +14,11 @@ import (
 )
 
 // shown is a router's file in the documentation: the kind of router, its file's
-// name and what it says.
+// name and its text.
 var shown = regexp.MustCompile("(?s)(<!-- the lab's: (\\w+) ([\\w.]+) -->\n```\n)(.*?)(```)")
 
-// What operators copy from the documentation is what the labs' routers run, so
-// it is known to work.
+// The documentation's files, which operators copy, are the labs' routers' own, so
+// they are known to work.
 func TestDocumentedRouters(t *testing.T) {
 	for name, reflector := range map[string]bool{"routers.md": false, "reflector.md": true} {
 		t.Run(name, func(t *testing.T) { checkDocumented(t, filepath.Join("..", "..", "docs", "guides", name), reflector) })

@@ -179,7 +179,7 @@ func (o *overlayNetwork) end(number int) netip.Addr {
 	return addresses(serviceNetwork, number)[o.family]
 }
 
-// mtu is that of the segment over links with the MTU carrier (RFC 7348, section 5),
+// mtu is the segment's MTU over links with the MTU carrier (RFC 7348, section 5),
 // defaultMTU at most.
 func (o *overlayNetwork) mtu(carrier int) int {
 	headers := []int{50, 70}[o.family]

@@ -13,12 +13,12 @@ import (
 // tunnelMTU carries a packet of defaultMTU with the outer headers of any mode.
 const tunnelMTU = 1600
 
-// ECMPOptions are what the lab "ecmp" can be varied in.
+// ECMPOptions are options of the lab "ecmp".
 type ECMPOptions struct {
 	// Forward is any mode. Servers decapsulate IPIP and GUE by "fairlead node", VXLAN by
 	// kernel devices and Geneve by lab/wire.
 	Forward lb.Forward
-	// MTU is that of the links to balancers and servers in bytes. 0 is 1500 or, in modes
+	// MTU of the links to balancers and servers in bytes. 0 is 1500 or, in modes
 	// that tunnel, enough for clients' full packets with outer headers.
 	MTU int
 	// Balancers is their number, 1 to MaxBalancers, Servers 1 to MaxServers.
@@ -133,7 +133,7 @@ func (s *site) ecmp() Topology {
 //	client-red ── router-red ── switch ─┬─ lb1, lb2
 //	client-blue ─ router-blue ──┘       └─ server-red1, …, server-blue2
 //
-// Addresses and services are those of ECMP; services are called "web-red",
+// Addresses and services are the same as ECMP's; services are called "web-red",
 // "web6-red" and so on.
 func VLAN() Topology {
 	const balancers, servers = 2, 2
@@ -165,7 +165,7 @@ func VLAN() Topology {
 //	client-blue ─ router-blue ──┘       └─ server-red1, …, server-blue2
 //
 // The tenants' clients are in 10.0.1.0/24 and fd00:1::/64, their servers in
-// 10.0.3.0/24 and fd00:3::/64. What carries the segments is 10.0.2.0/24 and
+// 10.0.3.0/24 and fd00:3::/64. The network below the segments is 10.0.2.0/24 and
 // fd00:2::/64. Services are called "web-red", "web6-red" and so on.
 //
 // The links that carry the segments have the given MTU in bytes; 0 is as much as

@@ -70,7 +70,7 @@ func TestCancelRemovesEverything(t *testing.T) {
 }
 
 // The creator is killed while it waits for an answer that never comes; another
-// process takes down what it left.
+// process takes down its lab.
 func TestDownAfterCreatorWasKilled(t *testing.T) {
 	labs := newLabs(t)
 	name := newLabName()

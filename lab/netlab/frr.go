@@ -31,13 +31,13 @@ const zebraSocket = "zserv.api"
 type FRRRouter struct {
 	ASN      uint32
 	RouterID netip.Addr
-	// PeerASN is that of all neighbours, possibly the router's own.
+	// PeerASN is the AS number of all neighbours, possibly the router's own.
 	PeerASN uint32
 	// Neighbours are configured; from Networks any neighbour is accepted.
 	Neighbours []netip.Addr
 	Networks   []netip.Prefix
-	// VIPs are the prefixes within which routes are taken. Password, if not empty, is that of
-	// the sessions, which have TTL security then.
+	// VIPs are the prefixes within which routes are taken. Password, if not empty, is the
+	// sessions' password; they have TTL security then.
 	VIPs     []bgp.Acceptance
 	Password string
 }

@@ -33,7 +33,7 @@ func TestRouterSpreadsOverServers(t *testing.T) {
 	removeAll(t, labs, lab)
 }
 
-// removeAll takes a lab down, and reports what is left of it.
+// removeAll takes a lab down, and reports its remains.
 func removeAll(t *testing.T, labs Labs, lab *Lab) {
 	t.Helper()
 	state := lab.State()
@@ -43,7 +43,7 @@ func removeAll(t *testing.T, labs Labs, lab *Lab) {
 	checkGone(t, labs, state)
 }
 
-// checkGone reports what is left of a lab.
+// checkGone reports the remains of a lab.
 func checkGone(t *testing.T, labs Labs, state State) {
 	t.Helper()
 	for _, h := range state.Hosts {
@@ -141,7 +141,7 @@ func checkWires(t *testing.T, lab *Lab, topology Topology) {
 				if err != nil {
 					return err
 				}
-				// What a balancer sends by XDP_TX must be taken by a program.
+				// A program must receive frames that a balancer sends by XDP_TX.
 				want := h.Role == Switch && strings.HasPrefix(i.Name, "lb")
 				if got := link.Attrs().Xdp != nil && link.Attrs().Xdp.Attached; got != want {
 					t.Errorf("host %s: interface %s: XDP is %v, want %v", h.Name, i.Name, got, want)

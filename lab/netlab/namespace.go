@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaceDir is that of ip-netns(8), which thus lists the namespaces of labs too.
+// namespaceDir is the directory of ip-netns(8), which thus lists the namespaces of
+// labs too.
 const namespaceDir = "/run/netns"
 
 // namespace is the name of a network namespace below namespaceDir.
@@ -90,8 +91,8 @@ func OnThread(fn func() error) error {
 			done <- fn()
 			return
 		}
-		// The process's first thread never ends, and its namespace is that of the
-		// process in /proc/PID/ns: use another one.
+		// The process's first thread never ends, and its namespace is the process's
+		// in /proc/PID/ns: use another one.
 		done <- OnThread(fn)
 		runtime.UnlockOSThread()
 	}()

@@ -18,7 +18,7 @@ const podsPerNode = 2
 // Kubernetes network plugin "bridge" gives it.
 const podBridge = "cni0"
 
-// NodesOptions are what the lab "nodes" can be varied in.
+// NodesOptions are options of the lab "nodes".
 type NodesOptions struct {
 	// Nodes is their number, 1 to MaxBalancers.
 	Nodes int
@@ -35,7 +35,7 @@ type NodesOptions struct {
 // Nodes is ECMP with nodes of a container cluster that are balancers and workers
 // at once: two pods of each are the backends. Nodes of odd numbers lead to each
 // pod by a pair of interfaces and a route to its address, as the network plugin
-// "ptp" makes them; those of even numbers have a bridge, as "bridge" makes it. To
+// "ptp" makes them; nodes of even numbers have a bridge, as "bridge" makes it. To
 // other nodes' pods there are routes by way of their nodes.
 //
 //	client ── router ── switch ─┬─ lb1 ─┬─ pod1-1

@@ -22,7 +22,7 @@ type Overlay struct {
 	// Local is the host's tunnel end point, one of its own addresses.
 	Local netip.Addr
 	MAC   lb.MAC
-	// MTU is that of packets in the segment in bytes; 0 means 1500.
+	// MTU of packets in the segment in bytes; 0 means 1500.
 	MTU int
 	// Addresses are the host's in the segment with the length of their network.
 	Addresses []netip.Prefix
@@ -138,9 +138,9 @@ func (o *Bridge) make(h *netlink.Handle) error {
 	return h.LinkSetUp(bridge)
 }
 
-// keepAddress sets a bridge's MAC address, as network plugins do. Otherwise it is that
-// of one of its ports and changes when the port is removed: frames to the old one are
-// lost for a while.
+// keepAddress sets a bridge's MAC address, as network plugins do. Otherwise the bridge
+// has the address of one of its ports, until that port is removed: frames to the old
+// one are lost for a while.
 func keepAddress(h *netlink.Handle, bridge string) error {
 	link, err := h.LinkByName(bridge)
 	if err != nil {

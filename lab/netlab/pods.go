@@ -23,7 +23,7 @@ const podMTU = defaultMTU - 50
 // podNumber is a pod's number in its node's network, in which the node is 1.
 const podNumber = 2
 
-// PodsOptions are what the lab "pods" can be varied in.
+// PodsOptions are options of the lab "pods".
 type PodsOptions struct {
 	// Balancers is their number, 1 to MaxBalancers, Nodes 1 to MaxServers.
 	Balancers, Nodes int
@@ -36,8 +36,8 @@ type PodsOptions struct {
 //	client ── router ── switch ─┬─ lb1, lb2 …    flannel.1: 10.244.(100+N).0
 //	                            └─ node1 ── pod1  flannel.1: 10.244.N.0
 //
-// The Nth pod is 10.244.N.2 and fd00:244:N::2. Services are those of ECMP with lb.NAT.
-// Packets in the overlay have at most 1450 bytes, all others 1500.
+// The Nth pod is 10.244.N.2 and fd00:244:N::2. Services are the same as ECMP's with
+// lb.NAT. Packets in the overlay have at most 1450 bytes, all others 1500.
 func Pods(o PodsOptions) (Topology, error) {
 	if o.Balancers < 1 || o.Balancers > MaxBalancers {
 		return Topology{}, fmt.Errorf("topology pods: %d balancers: want 1 to %d", o.Balancers, MaxBalancers)
@@ -164,8 +164,8 @@ func (c *cluster) underlay(network int) netip.Addr {
 	return addresses(serviceNetwork, number)[0]
 }
 
-// podAddresses are those of a number in a host's network of the overlay: IPv4,
-// then IPv6.
+// podAddresses returns the pod addresses of a number in a host's network of the
+// overlay: IPv4, then IPv6.
 func podAddresses(network, number int) []netip.Addr {
 	decimal := addresses(0, network)[1].As16() // its last bytes read as the number
 	return []netip.Addr{

@@ -39,7 +39,7 @@ func TestStopSparesStrangers(t *testing.T) {
 func TestStartAndStop(t *testing.T) {
 	labs := newLabs(t)
 	lab := bringUp(t, labs, plain(1))
-	// Deaf to SIGTERM, and so is what it starts, of which nothing is written down.
+	// Deaf to SIGTERM, and so are its children, which aren't recorded.
 	deaf := Process{Name: "deaf", Args: []string{"sh", "-c", "trap '' TERM; echo $WORD; sleep 60 & wait; wait"}, Env: []string{"WORD=listening"}}
 	if err := lab.Start(t.Context(), "client", deaf); err != nil {
 		t.Fatal(err)

@@ -24,8 +24,8 @@ var install = map[string]string{
 	"wrk":      "Debian package wrk",
 }
 
-// CheckPrograms returns an error that names all programs that aren't installed, each with what
-// installs it. Labs check those of their hosts; a bench that builds several labs, or runs programs
+// CheckPrograms returns an error that names all programs that aren't installed, each with its
+// package. Labs check their hosts' programs; a bench that builds several labs, or runs programs
 // itself, checks all of them before it builds the first one.
 func CheckPrograms(programs ...string) error {
 	var missing []string

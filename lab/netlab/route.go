@@ -216,7 +216,7 @@ type NextHop struct {
 // String is written as ip-route(8) does.
 func (h NextHop) String() string { return fmt.Sprintf("via %s weight %d", h.Gateway, h.Weight) }
 
-// NextHops are those of a route, at least one.
+// NextHops returns the next hops of a route, at least one.
 func NextHops(r *netlink.Route) (hops []NextHop) {
 	paths := r.MultiPath
 	if len(paths) == 0 {

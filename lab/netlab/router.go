@@ -39,7 +39,7 @@ const (
 // shutdownDelay is longer than the routers need to select other routes.
 const shutdownDelay = 500 * time.Millisecond
 
-// password is that of all BGP sessions, passwordFile the file in an agent's or reflector's
+// password of all BGP sessions, passwordFile the file in an agent's or reflector's
 // directory that has it.
 const (
 	password     = "correct-horse"
@@ -66,8 +66,8 @@ type peering struct {
 	// foreign adds a speaker that isn't Fairlead's.
 	foreign bool
 	// translators are the numbers of nodes that translate the source addresses of balancers,
-	// direct those of the other balancers. BFD and passwords don't support translation, so
-	// the nodes' rules say which pods may connect.
+	// direct the numbers of the other balancers. BFD and passwords don't support
+	// translation, so the nodes' rules say which pods may connect.
 	translators, direct []int
 	// networks says that balancers announce the networks of VIPs, not single addresses.
 	networks  bool

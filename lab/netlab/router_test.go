@@ -31,7 +31,7 @@ func announced(t *testing.T, o ECMPOptions) Topology {
 	return topology
 }
 
-// Routers of every kind merge what several speakers announce, of both families,
+// Routers of every kind merge the routes of several speakers, of both families,
 // and forget one that stops. Their labs are side by side, with the same addresses.
 func TestRoutersMergeRoutes(t *testing.T) {
 	for name, options := range map[string]ECMPOptions{

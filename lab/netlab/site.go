@@ -37,7 +37,7 @@ type site struct {
 	balancers, servers int
 	// second is the number of balancers that serve another pair of VIPs too.
 	second int
-	// mtu is that of the links to balancers and servers.
+	// mtu of the links to balancers and servers.
 	mtu int
 }
 
@@ -51,7 +51,7 @@ func (s *site) draw(d *drawing) {
 	s.services(d)
 }
 
-// services draws the services of all balancers, then those of some.
+// services draws the services of all balancers, then the services of some.
 func (s *site) services(d *drawing) {
 	s.service(d, "web", lb.TCP, webPort, vips())
 	s.service(d, "echo", lb.UDP, echoPort, vips())
@@ -86,7 +86,7 @@ func (s *site) offers() []offer {
 	return all
 }
 
-// vips are those of servers.
+// vips returns the servers' VIPs.
 func (s *site) vips() []netip.Addr {
 	if s.second > 0 {
 		return append(vips(), vipsOf(2)...)
@@ -255,7 +255,7 @@ func (s *site) segment() lb.Segment {
 	}
 }
 
-// network is that of router, balancers and servers.
+// network returns the number of the network of router, balancers and servers.
 func (s *site) network() int {
 	if s.overlay != nil {
 		return tenantNetwork
@@ -263,7 +263,7 @@ func (s *site) network() int {
 	return serviceNetwork
 }
 
-// routerMTU is that of the router's link to the switch.
+// routerMTU returns the MTU of the router's link to the switch.
 func (s *site) routerMTU() int {
 	if s.overlay != nil {
 		return s.mtu

@@ -22,8 +22,9 @@ const (
 )
 
 // translation is a node's rules: it translates the source of packets that leave it, as the
-// network of a cluster does. Of what has its address, only balancer pods may connect to BGP
-// speakers, which can't distinguish them: signatures (RFC 2385) cover addresses and ports.
+// network of a cluster does. Of its pods, which share its address, only balancer pods may
+// connect to BGP speakers, which can't distinguish them: signatures (RFC 2385) cover
+// addresses and ports.
 func translation(pods []netip.Addr) string {
 	var list []string
 	for _, pod := range pods {
@@ -49,7 +50,7 @@ table inet bgp {
 `, strings.Join(list, ", "))
 }
 
-// SNATOptions are what the lab "snat" can be varied in.
+// SNATOptions are options of the lab "snat".
 type SNATOptions struct {
 	// Router is FRR, the default, or BIRD.
 	Router RouterKind

@@ -35,7 +35,7 @@ type HostState struct {
 	// Software is the topology's: "frr", "bird" or "gobgp" of a router.
 	Software  string `json:"software,omitempty"`
 	Namespace string `json:"namespace"`
-	// Addresses are those of the interfaces, VIPs those of the loopback.
+	// Addresses of the interfaces, VIPs of the loopback.
 	Addresses  []netip.Addr `json:"addresses"`
 	VIPs       []netip.Addr `json:"vips,omitempty"`
 	Interfaces []string     `json:"interfaces"`

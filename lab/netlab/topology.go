@@ -27,7 +27,7 @@ type Topology struct {
 	Hosts []Host
 	// Links join every interface of every host with exactly one other.
 	Links []Link
-	// Services are what the balancers are configured to balance.
+	// Services that the balancers are configured with.
 	Services []lb.Service
 	// A lab is up when all Learned routes exist and all Probes are answered.
 	Learned []LearnedRoute
@@ -89,7 +89,7 @@ type Interface struct {
 // Link is a veth pair.
 type Link struct {
 	A, B End
-	// MTU is that of both ends in bytes; 0 means 1500.
+	// MTU of both ends in bytes; 0 means 1500.
 	MTU int
 }
 

@@ -9,7 +9,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// drawn returns what a lab's function draws of its options.
+// drawn returns the topology that a lab's function draws of its options.
 func drawn[O any](t *testing.T, draw func(O) (Topology, error), o O) Topology {
 	t.Helper()
 	topology, err := draw(o)
@@ -87,7 +87,7 @@ func TestAddressesAreAsDocumented(t *testing.T) {
 	}
 }
 
-// checkAddresses compares those of hosts' interfaces and overlays.
+// checkAddresses compares the addresses of hosts' interfaces and overlays.
 func checkAddresses(t *testing.T, topology Topology, want map[string]string) {
 	t.Helper()
 	for host, want := range want {

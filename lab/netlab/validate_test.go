@@ -14,7 +14,7 @@ import (
 // maxInterfaceName fits IFNAMSIZ with its final zero.
 const maxInterfaceName = 15
 
-// problems returns what is wrong with names, addresses and links, which depend on the size
+// problems returns errors in names, addresses and links, which depend on the size
 // of a topology: no test brings the largest ones up. The kernel checks the rest in Up.
 func (t *Topology) problems() error {
 	var errs []error

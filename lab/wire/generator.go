@@ -108,7 +108,7 @@ func NewFront(program *ebpf.Program, load Load) (*Front, error) {
 }
 
 // Run feeds the next n packets of the load, at least MinFrames, to the program and
-// returns the time per packet in nanoseconds, that of the front included.
+// returns the time per packet in nanoseconds, including the front's.
 func (f *Front) Run(n int) (perPacket float64, err error) {
 	if err := f.objects.clear(); err != nil {
 		return 0, err

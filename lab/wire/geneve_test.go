@@ -71,7 +71,7 @@ func build(t *testing.T, stack ...gopacket.SerializableLayer) []byte {
 	return buffer.Bytes()
 }
 
-// wantFrame runs a frame through the program: it passes, as what is wanted.
+// wantFrame runs a frame through the program: it passes as the wanted frame.
 func wantFrame(t *testing.T, port *ebpf.Program, what string, in, want []byte) {
 	t.Helper()
 	options := &ebpf.RunOptions{Data: in, DataOut: make([]byte, len(in)+64)}

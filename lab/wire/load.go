@@ -23,7 +23,7 @@ const (
 	MaxSize = 1510
 )
 
-// minSizes are those of Ethernet, IP and TCP headers.
+// minSizes are the sizes of Ethernet, IP and TCP headers.
 const (
 	minSize4 = 14 + 20 + 20
 	minSize6 = 14 + 40 + 20
@@ -43,7 +43,7 @@ type Load struct {
 	VIPs int
 	// Flows is a power of two, at most MaxFlows.
 	Flows int
-	// Size is that of every frame, or Mix.
+	// Size of every frame, or Mix.
 	Size int
 	// SYN makes TCP packets SYNs; otherwise they are ACKs.
 	SYN bool
@@ -67,8 +67,7 @@ func (l *Load) check() error {
 	return nil
 }
 
-// constants is the load in the program's form; ifindex is that of the sending
-// interface.
+// constants is the load in the program's form; ifindex is the sending interface's.
 func (l *Load) constants(ifindex int) wireLoadShape {
 	c := wireLoadShape{
 		Protocol: uint8(l.VIP.Protocol),

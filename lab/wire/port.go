@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire is what happens to frames on the wires of a laboratory, in BPF programs
+// Package wire processes frames on the wires of a laboratory, in BPF programs
 // (lab/bpf). Its callers are lab/netlab and lab/bench.
 //
-// Interfaces get what the machine's kernel or a veth lacks: VLAN access ports, the
-// receiving end of Geneve tunnels, and switch ports that take frames from XDP. The packets
-// of many flows are made as fast as one processor can: a Sender puts them on a wire, a
-// Front feeds them to one program without a network, a Sink counts and drops them, and the
-// bouncer sends them back.
+// Interfaces get features that the machine's kernel or a veth lacks: VLAN access ports,
+// the receiving end of Geneve tunnels, and switch ports that take frames from XDP. The
+// packets of many flows are made as fast as one processor can: a Sender puts them on a
+// wire, a Front feeds them to one program without a network, a Sink counts and drops them,
+// and the bouncer sends them back.
 //
-// Every Attach function acts in the calling thread's network namespace, and what it
-// attaches lives as long as the interface.
+// Every Attach function acts in the calling thread's network namespace, and the
+// attached program lives as long as the interface.
 package wire
 
 import (

@@ -17,7 +17,7 @@ type Sink struct {
 	}
 }
 
-// Received is what has arrived: frames, and the bytes in them.
+// Received counts received frames, and the bytes in them.
 type Received struct {
 	Frames, Bytes uint64
 }
@@ -50,7 +50,7 @@ func (s *Sink) Received() (Received, error) {
 	return sum, nil
 }
 
-// Close ends counting; the interface still drops what arrives.
+// Close ends counting; the interface still drops frames.
 func (s *Sink) Close() error {
 	return errors.Join(s.objects.Swallow.Close(), s.objects.Received.Close())
 }

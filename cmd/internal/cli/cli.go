@@ -33,7 +33,7 @@ type usageError struct{ error }
 // Usage marks an error as one of the command line, so that the exit status is 2.
 func Usage(err error) error { return usageError{err} }
 
-// Usagef is Usage of an error with this text.
+// Usagef returns a formatted usage error.
 func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }
 
 // Run executes one command line, prints its error, and returns the exit status: 0, 1 for a

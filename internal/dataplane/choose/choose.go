@@ -31,8 +31,8 @@ type Option struct {
 	Used func() bool
 }
 
-// Plane implements dataplane.DataPlane, and its optional interfaces by what the data planes
-// have of them.
+// Plane implements dataplane.DataPlane, and its optional interfaces as far as the data
+// planes have them.
 type Plane struct {
 	log     *slog.Logger
 	stale   *dataplane.StaleQueue
@@ -350,7 +350,7 @@ func (p *Plane) keptBy(i int, keep []lb.VIP) (vips []lb.VIP) {
 	return vips
 }
 
-// Stale delivers those of all data planes.
+// Stale delivers the stale VIPs of all data planes.
 func (p *Plane) Stale() <-chan lb.VIP { return p.stale.Out() }
 
 // Close closes all that are open.

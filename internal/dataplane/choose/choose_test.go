@@ -188,7 +188,8 @@ func TestFirstUnavailable(t *testing.T) {
 	}
 }
 
-// Prune deletes what an earlier process left where the services no longer are.
+// Prune deletes an earlier process's services from data planes that no longer have
+// them.
 func TestPruneAfterRestart(t *testing.T) {
 	first, second := newOptions()
 	for n := 1; n <= 3; n++ {

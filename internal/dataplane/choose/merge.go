@@ -15,7 +15,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// What a Plane can do in addition to balancing.
+// Optional interfaces that a Plane implements.
 var (
 	_ dataplane.DataPlane       = (*Plane)(nil)
 	_ dataplane.Attacher        = (*Plane)(nil)
@@ -76,8 +76,8 @@ func (p *Plane) ordered() (planes []dataplane.DataPlane) {
 	return planes
 }
 
-// Kinds are those of the data planes that are open, in the order of preference. Missing says
-// why others couldn't be opened at the start.
+// Kinds returns the kinds of the open data planes, in the order of preference. missing is
+// the error of others that couldn't be opened at the start.
 func (p *Plane) Kinds() (open []string, missing error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +145,7 @@ func (p *Plane) Discard(prefixes []netip.Prefix) error {
 	return nil
 }
 
-// Trace implements dataplane.Tracer, with what the first data plane would do.
+// Trace implements dataplane.Tracer with the first data plane's trace.
 func (p *Plane) Trace(ctx context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
 	if t, found := first[dataplane.Tracer](p); found {
 		return t.Trace(ctx, packet)

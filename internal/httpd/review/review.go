@@ -2,7 +2,7 @@
 
 // Package review admits HTTP clients as the API server of a Kubernetes cluster decides, over TLS
 // with a certificate of its own: metrics and status pages show the names and addresses of all
-// services. It does what the filter of controller-runtime does, which with the API server's own
+// services. It replaces the filter of controller-runtime, which with the API server's own
 // library would take 30 MB of memory in each agent.
 package review
 
@@ -38,8 +38,8 @@ const timeout = 5 * time.Second
 // many fail.
 const reportInterval = 10 * time.Second
 
-// right is the path that a client has to be allowed to get, whatever it asks for: a cluster lets
-// every account get what is under /api.
+// right is the path that a client has to be allowed to get, whatever it requests: a cluster lets
+// every account get paths under /api.
 const right = "/metrics"
 
 // Reviewer asks an API server, a few times a second at most.

@@ -21,7 +21,7 @@ import (
 	"fairlead.io/fairlead/lab/netlab"
 )
 
-// CheckConfig says what is measured.
+// CheckConfig configures the measurement of health checks.
 type CheckConfig struct {
 	bench.Config
 	// Servers is the command, with its arguments, that runs ServeChecks.
@@ -126,7 +126,7 @@ func measureCheck(ctx context.Context, kind lb.HealthType, backends int, port ui
 // probeCounts counts probes, and those that failed.
 type probeCounts struct{ probes, failures atomic.Uint64 }
 
-// countingProber counts what it probes.
+// countingProber counts its probes.
 type countingProber struct {
 	health.Prober
 	counts *probeCounts

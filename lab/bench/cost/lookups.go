@@ -19,8 +19,8 @@ import (
 // array is a table of a layout: its elements, and the bytes of each.
 type array struct{ elements, size uint32 }
 
-// layout is what one packet reads: an element of each table, chosen by its hash. The
-// places in the tables of a step are known when those of the step before have been read.
+// layout has the tables that one packet reads: an element of each table, chosen by its
+// hash. The places in the tables of a step follow from the elements of the step before.
 type layout [][]array
 
 // parseLayout reads for example "16384x32>65536x64,65536x16": one look-up, then two that
@@ -86,7 +86,7 @@ func Lookups(ctx context.Context, cfg bench.Config, layouts []string) (*bench.Re
 }
 
 // load loads a program that makes the look-ups of a layout, whose tables go with it. A
-// packet begins with what the one before has read: a processor would else read for
+// packet begins with the elements of the one before: a processor would else read for
 // several of so short a program at once.
 func (l layout) load() (program *ebpf.Program, err error) {
 	const hash, known, read, before, odd = asm.R6, asm.R7, asm.R8, asm.R9, 0x5851f42d

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cost measures processor time on this machine, without a network: that of one
-// packet in the balancer's program, and that of health checks. cmd/fairlab calls Packet,
+// Package cost measures processor time on this machine, without a network: the time of
+// one packet in the balancer's program, and of health checks. cmd/fairlab calls Packet,
 // Checks and ServeChecks.
 package cost
 
@@ -18,7 +18,7 @@ import (
 	"fairlead.io/fairlead/lab/bench"
 )
 
-// PacketConfig is what Packet measures.
+// PacketConfig configures Packet.
 type PacketConfig struct {
 	bench.Config
 	// Shapes ("4096x16": services, and backends of each), Programs ("l2dsr") and numbers
@@ -90,7 +90,7 @@ func measure(ctx context.Context, g group, p plan, found findings) (err error) {
 	return w.check(ctx)
 }
 
-// findings are the nanoseconds per packet, those of the front included.
+// findings are the nanoseconds per packet, including the front's.
 type findings map[conditions]bench.Runs
 
 // report adds all results, ratios and verdicts.

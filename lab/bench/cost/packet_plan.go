@@ -58,7 +58,7 @@ func (t workload) family() string {
 
 // subject is a program that is measured.
 type subject struct {
-	name     string // the forwarding mode, or that of bare or reflector
+	name     string // the forwarding mode, or bare or reflector
 	mode     lb.Forward
 	tracking lb.Tracking
 }
@@ -82,7 +82,7 @@ func (s subject) exit() string {
 	return "forward_" + s.name
 }
 
-// conditions are those of one result.
+// conditions of one result.
 type conditions struct {
 	workload
 	subject
@@ -207,7 +207,7 @@ func (t workload) client() netip.Addr {
 	return netip.MustParseAddr("198.18.0.0")
 }
 
-// vip is that of service i.
+// vip returns the VIP of service i.
 func (t workload) vip(i int) lb.VIP {
 	address := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
 	if t.ipv6 {
@@ -235,7 +235,7 @@ func (t workload) service(i int, s subject) *lb.Service {
 }
 
 // load is the packets of flows spread over the services: their first ones (opening),
-// or later ones. Those of the nth processor have clients of their own.
+// or later ones. Flows of the nth processor have clients of their own.
 func (t workload) load(flows, nth int, opening bool) wire.Load {
 	client := t.client().AsSlice()
 	client[len(client)-3] += byte(nth)

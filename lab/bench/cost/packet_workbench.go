@@ -23,7 +23,7 @@ type series struct {
 }
 
 // run measures n packets on each processor and returns the nanoseconds in which all of
-// them together had one, those of the front included.
+// them together had one, including the front's.
 func (s *series) run(n int) (perPacket float64, err error) {
 	rates := make([]float64, len(s.fronts))
 	err = bench.OnProcessors(len(s.fronts), func(nth int) error {
@@ -68,7 +68,8 @@ func (w *workbench) open(ctx context.Context, g group) error {
 	return nil
 }
 
-// fronts returns a front for each processor, and adds what NAT and records need.
+// fronts returns a front for each processor, and adds packets that NAT and records
+// need.
 func (w *workbench) fronts(g group, s subject, flows int, behind func(wire.Load) (*wire.Front, error)) (all []*wire.Front, err error) {
 	for nth := range g.processors() {
 		front, err := behind(g.load(flows, nth, false))

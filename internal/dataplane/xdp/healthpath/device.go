@@ -26,7 +26,7 @@ const deviceMTU = 1280
 // device is the veth pair, by the indexes of its ends.
 type device struct {
 	near, far int
-	// families are those of which packets can enter.
+	// families of packets that can enter.
 	families []int
 }
 

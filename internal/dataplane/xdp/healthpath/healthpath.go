@@ -12,7 +12,7 @@
 //	                         to MAC address     encapsulation
 //
 // The program at the far end encapsulates by the balancer's own code and reads its
-// tables, so that probes are what a client's packets would be, byte for byte. It
+// tables, so that probes equal a client's packets, byte for byte. It
 // runs in the network stack (generic XDP), which can send by every interface, as
 // drivers with native XDP needn't be able to take redirected frames.
 //
@@ -20,8 +20,8 @@
 // a strict reverse path filter (rp_filter) drops them unless the route to the
 // VIP leaves by the interface on which they arrive.
 //
-// There is one sender in a network namespace. What it makes there ends with it,
-// or, if it was killed, with the next one or Remove. The program is
+// There is one sender in a network namespace. Its devices, rules and routes end
+// with it, or, if it was killed, with the next one or Remove. The program is
 // bpf/probe.bpf.c.
 package healthpath
 
@@ -44,10 +44,10 @@ import (
 //go:generate go tool bpf2go -target bpfel -no-global-types -type probe_mark probe ../../../../bpf/probe.bpf.c
 
 // keepInterval is how often the device, rules and routes are checked: other programs
-// delete what they don't know.
+// delete rules and routes that they don't know.
 const keepInterval = 2 * time.Second
 
-// Config is what a Sender sends by.
+// Config configures a Sender.
 type Config struct {
 	// Tables are the balancer's, by name.
 	Tables map[string]*ebpf.Map
@@ -74,7 +74,7 @@ type Sender struct {
 	netlink  *netlink.Handle
 }
 
-// Open replaces what an earlier Sender left in the calling thread's network
+// Open replaces the state of an earlier Sender in the calling thread's network
 // namespace. The caller closes it.
 func Open(cfg Config) (s *Sender, err error) {
 	if cfg.Targets < 1 || cfg.Targets > MaxTargets {
@@ -130,8 +130,8 @@ func (s *Sender) attach() (err error) {
 	return s.device.up(s.netlink)
 }
 
-// keep restores what other programs remove: without it probes would follow the VIP's
-// route and reach another backend.
+// keep restores state that other programs remove: without it probes would follow the
+// VIP's route and reach another backend.
 func (s *Sender) keep() {
 	tick := time.NewTicker(keepInterval)
 	defer tick.Stop()
@@ -147,7 +147,7 @@ func (s *Sender) keep() {
 	}
 }
 
-// restore makes again what is missing of the device, the routes and the rules.
+// restore recreates missing devices, routes and rules.
 func (s *Sender) restore() error {
 	_, err := s.netlink.LinkByIndex(s.device.near)
 	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
@@ -174,8 +174,7 @@ func (s *Sender) Aim(number, place uint32) error {
 	return nil
 }
 
-// Counters returns what became of the packets, by name: all but "sent" were
-// dropped.
+// Counters counts packets by outcome: all but "sent" were dropped.
 func (s *Sender) Counters() (map[string]uint64, error) { return s.counters.Read() }
 
 // Close ends probing and removes all that Open made.
@@ -207,7 +206,7 @@ func claim() (*net.UnixConn, error) {
 	return conn, err
 }
 
-// Remove removes what a killed Sender left in the calling thread's network
+// Remove removes the state of a killed Sender from the calling thread's network
 // namespace; a running one is left alone.
 func Remove() error {
 	conn, err := claim()

@@ -46,8 +46,8 @@ func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // fallback are the devices that tunnel modules make in every namespace.
 var fallback = []string{"ip6tnl0", "sit0", "tunl0"}
 
-// left describes what is in the namespace: devices but the loopback and those of modules, and
-// rules and routes of probes.
+// left lists the namespace's devices except for the loopback and modules' ones, and rules and
+// routes of probes.
 func left(t *testing.T) []string {
 	t.Helper()
 	links, err := netlink.LinkList()
@@ -78,7 +78,7 @@ func left(t *testing.T) []string {
 	return found
 }
 
-// whole is what a Sender makes.
+// whole returns the complete state of a Sender.
 func whole() []string {
 	return []string{deviceName, peerName, "rule", "route", "rule", "route"}
 }
@@ -107,7 +107,7 @@ func TestOpenAndClose(t *testing.T) {
 	}
 }
 
-// What a killed agent leaves is replaced by the next one, and removed by Remove.
+// A killed agent's state is replaced by the next one, and removed by Remove.
 func TestAfterKill(t *testing.T) {
 	ownNamespace(t)
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)

@@ -35,8 +35,8 @@ type Ring struct {
 	// Entries are slots with their marks.
 	Entries []uint16
 	// Previous has the slots that flows older than the entries' changes were on.
-	// It may have another length than Entries: that of the ring as it was when
-	// the oldest of those changes was made. It is nil if no entry is unstable.
+	// It may have another length than Entries: the length of the ring when the
+	// oldest of those changes was made. It is nil if no entry is unstable.
 	Previous []uint16
 	// changed has the time of each entry's last change, as its index in times, which
 	// ascends; nil if no entry is unstable. Rings have millions of entries, and few
@@ -66,7 +66,7 @@ const maxTimes = 1 << 12
 func (r *Ring) at(entry int) time.Duration { return r.times[r.changed[entry]] }
 
 // epoch returns the index of a time that is not before the others. If there are too many,
-// those of the older half become the latest of them: their entries stay unstable a little
+// the older half all get its latest time: their entries stay unstable a little
 // longer. r.changed is not shared.
 func (r *Ring) epoch(now time.Duration) uint16 {
 	if n := len(r.times); n > 0 && r.times[n-1] == now {
@@ -163,8 +163,8 @@ func (r *Ring) fill(slots []uint16) []uint16 {
 	return slots
 }
 
-// mark marks the entries whose slots differ, which stay what they are. Marked
-// entries that were stable are what they were before.
+// mark marks the entries whose slots differ, and keeps these slots. The marked
+// entries that were stable have their present slots as previous ones.
 func (r *Ring) mark(slots []uint16, now time.Duration) *Ring {
 	out, at := r, uint16(0)
 	for i, e := range r.Entries {
@@ -197,7 +197,7 @@ func (r *Ring) unsettled() *Ring {
 }
 
 // resize makes all entries unstable. Flows are looked up by the length that the
-// ring had before: what the entries' flows were on before the first of their
+// ring had before, in the slots that the entries had before the first of their
 // changes, one by one.
 func (r *Ring) resize(slots []uint16, now time.Duration) *Ring {
 	next := &Ring{

@@ -46,7 +46,7 @@ func entries(text string) []uint16 {
 	return out
 }
 
-// event is something that happens to a ring, and what it looks like then.
+// event is a change of a ring, and the resulting ring.
 type event struct {
 	at time.Duration // in seconds
 	do string        // next, learn or settle
@@ -235,7 +235,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// What changes nothing returns the ring itself: nothing is written then.
+// An update without changes returns the ring itself: nothing is written then.
 func TestNothingChanges(t *testing.T) {
 	empty := &tracking.Ring{}
 	stable := empty.Next(entries("0 1"), 0)
