@@ -109,7 +109,7 @@ func TestServiceLeaves(t *testing.T) {
 }
 
 // A service that comes back stays, also with another VIP or under another name.
-func TestServiceComesBack(t *testing.T) {
+func TestServiceReturns(t *testing.T) {
 	a, s, speaker := launchFollower(t)
 	both := "set 10.1.1.1/32 10.1.1.2/32 (served)"
 	vip := podService("", 2).VIP

@@ -221,8 +221,8 @@ func TestRoutesAndTermination(t *testing.T) {
 	}
 }
 
-// Who is in a hurry leaves the routes to the next agent.
-func TestRoutesOfWhoStopsAtOnce(t *testing.T) {
+// An agent that stops at once leaves the routes to the next agent.
+func TestImmediateStopKeepsRoutes(t *testing.T) {
 	a, s := startRouted(t)
 	if err := a.stop(); err != nil {
 		t.Error(err)

@@ -80,9 +80,9 @@ type State struct {
 	// come to a verdict, of which Healthy is the content; until then the backend
 	// counts as Healthy says.
 	Checked, Known, Healthy bool
-	// Silent says that it isn't healthy because nothing comes back from it. One that
-	// refuses connections or answers with an error lives, and may still serve those
-	// that it has.
+	// Silent is set if the backend isn't healthy because its probes got no response.
+	// One that refuses connections or answers with an error lives, and may still
+	// serve those that it has.
 	Silent bool
 	// Share is the part of its weight that a backend in slow start gets, in
 	// sixteenths: 1 to 16.

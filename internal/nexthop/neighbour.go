@@ -45,8 +45,8 @@ func (n neighbour) usable() bool {
 	return n.state&known != 0 && !n.mac.IsZero()
 }
 
-// foreign reports whether the entry is owned by another program: probing would take
-// away that it is permanent, or managed by another program.
+// foreign reports whether the entry is owned by another program. Probing would end
+// its permanent state, or the other program's management.
 func (n neighbour) foreign() bool {
 	return n.state&(unix.NUD_PERMANENT|unix.NUD_NOARP) != 0 || n.learned
 }

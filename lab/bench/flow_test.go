@@ -40,7 +40,7 @@ func TestFlowMoves(t *testing.T) {
 }
 
 // Unexpected answers are ignored; overtaken ones only count as not lost.
-func TestFlowIgnoresWhatIsLate(t *testing.T) {
+func TestFlowIgnoresLateAnswers(t *testing.T) {
 	f := newFlow(deaf{}, NewPresence([]string{"server1", "server2"}))
 	for range 3 {
 		f.send()
@@ -54,7 +54,7 @@ func TestFlowIgnoresWhatIsLate(t *testing.T) {
 }
 
 // What isn't answered is lost, also if an ICMP error says so.
-func TestFlowLoses(t *testing.T) {
+func TestFlowLoss(t *testing.T) {
 	server, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func TestLoadOfAnHonestServer(t *testing.T) {
 }
 
 // A connection that can't be opened is a broken one, and is tried again.
-func TestLoadReplacesWhatBreaks(t *testing.T) {
+func TestLoadReplacesBrokenConnections(t *testing.T) {
 	var tries atomic.Int64
 	retried := make(chan struct{})
 	l := newTestLoad(t, func(ctx context.Context, network, address string) (net.Conn, error) {

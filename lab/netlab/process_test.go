@@ -11,7 +11,7 @@ import (
 )
 
 // A process number in the state file may have been reused.
-func TestStopSparesStrangers(t *testing.T) {
+func TestStopKeepsOtherProcesses(t *testing.T) {
 	stranger := exec.Command("sleep", "60")
 	if err := stranger.Start(); err != nil {
 		t.Fatal(err)

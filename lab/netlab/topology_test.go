@@ -52,7 +52,7 @@ func TestTopologiesAreValid(t *testing.T) {
 	}
 }
 
-func TestECMPRefusesWhatItCannotDraw(t *testing.T) {
+func TestECMPInvalidOptions(t *testing.T) {
 	for _, o := range []ECMPOptions{
 		{Balancers: 1, Servers: 1},
 		{Forward: lb.L2DSR, Balancers: 0, Servers: 1},

@@ -34,7 +34,7 @@ func TestKubernetes(t *testing.T) {
 	}
 }
 
-func TestKubernetesSaysWhatToDo(t *testing.T) {
+func TestMissingKubernetes(t *testing.T) {
 	t.Setenv(kubernetesVariable, filepath.Join(t.TempDir(), "none"))
 	if _, err := Kubernetes(); err == nil || !strings.Contains(err.Error(), "make kubernetes") {
 		t.Errorf("got %v, want what to do", err)

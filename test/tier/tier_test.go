@@ -95,7 +95,7 @@ func TestEveryTestHasARound(t *testing.T) {
 }
 
 // A round has tests: its patterns match packages, and its names are names of tests there.
-func TestRoundsNameWhatExists(t *testing.T) {
+func TestRoundsNameExistingTests(t *testing.T) {
 	rounds, packages := theTable(t)
 	for _, r := range rounds {
 		chosen := r.packages(rounds, packages)

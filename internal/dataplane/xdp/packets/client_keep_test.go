@@ -98,7 +98,7 @@ func TestClientsOfAnotherBackend(t *testing.T) {
 }
 
 // A successor gives no backend a generation that a record still has.
-func TestClientsGenerationsAreNotGivenAgain(t *testing.T) {
+func TestClientsGenerationsAreNotReused(t *testing.T) {
 	dir := testPins(t)
 	p := quietPlane(t, dir, program.FeatureNAT|program.FeatureClients)
 	w := newClientService(t, p, clientCase{lb.NAT, false, vip4, lb.TCP}, 2)
@@ -231,7 +231,7 @@ func TestClientsOnlyWithTimeout(t *testing.T) {
 
 // Entries of the ring become stable again and a backend that left gives its slot
 // back, though the clients that are remembered never agree with the ring.
-func TestClientsDontHoldTheRing(t *testing.T) {
+func TestClientsDontBlockRing(t *testing.T) {
 	p := quietPlane(t, testPins(t), program.FeatureL2DSR|program.FeatureClients)
 	w := newClientService(t, p, clientCase{lb.L2DSR, false, vip4, lb.TCP}, 8)
 	w.change(func(svc *lb.Service) { svc.IdleTimeout = lb.MinIdleTimeout })

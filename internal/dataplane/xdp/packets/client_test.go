@@ -354,7 +354,7 @@ func TestClientsBackendDrains(t *testing.T) {
 }
 
 // A backend that was removed, is unhealthy or not reachable loses its clients for good.
-func TestClientsBackendGoes(t *testing.T) {
+func TestClientsBackendRemoved(t *testing.T) {
 	p := clientPlane(t)
 	for name, set := range map[string]func(w *clientService, home lb.BackendID, usable bool){
 		"unhealthy": func(w *clientService, home lb.BackendID, usable bool) {

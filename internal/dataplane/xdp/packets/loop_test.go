@@ -55,7 +55,7 @@ func TestVIPsAsBackends(t *testing.T) {
 
 // Of three nodes that are each other's servers with l2dsr, none balances a packet that
 // another one has balanced, though their rings differ.
-func TestServersOfEachOther(t *testing.T) {
+func TestBalancersAsServers(t *testing.T) {
 	var all []netip.Addr
 	for i := range 3 {
 		all = append(all, netip.AddrFrom4([4]byte{10, 0, 2, byte(11 + i)}))

@@ -196,7 +196,7 @@ func (c memberCase) carrying(from, to netip.Addr, inner []gopacket.SerializableL
 
 // Tunnels are ended only if they come from another balancer, to this node, for a
 // service that is shared in this way: all others stay as they are.
-func TestTunnelsOfStrangers(t *testing.T) {
+func TestTunnelsOfUnknownSources(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, c := range membersBy(lb.IPIP, lb.GUE) {
 		t.Run(c.String(), func(t *testing.T) {

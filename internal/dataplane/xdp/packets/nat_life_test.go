@@ -95,7 +95,7 @@ func TestNATFlowsAreListed(t *testing.T) {
 
 // A service that is deleted takes its sessions along, also when another one gets
 // its VIP or its number.
-func TestNATServiceLeaves(t *testing.T) {
+func TestNATServiceDeleted(t *testing.T) {
 	p := openTestPlane(t, testPins(t), newStaticHops()) // in short mode a shared one would keep NAT
 	c := natCaseOf(vip6, lb.TCP)
 	// Not by update, which keeps NAT in short mode.

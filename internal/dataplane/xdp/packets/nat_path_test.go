@@ -171,7 +171,7 @@ func removed(s *scene, svc *lb.Service) {
 
 // Sessions stay on a backend that gets no new ones, or has left; not on one that is
 // down or can't be reached: there TCP ends, and UDP goes elsewhere.
-func TestNATBackendsLeave(t *testing.T) {
+func TestNATBackendsRemoved(t *testing.T) {
 	var all []scenario
 	for name, leave := range map[string]struct {
 		how   func(s *scene, svc *lb.Service)

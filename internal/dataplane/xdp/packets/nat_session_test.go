@@ -174,7 +174,7 @@ func resetFrame(c natCase) frame {
 // The answers follow the client's packets to another router, and leave from the address
 // to which they came. (Servers are behind another interface: on one, frames for other
 // addresses are other stations'.)
-func TestNATReturnsTheWayItCame(t *testing.T) {
+func TestNATReturnPath(t *testing.T) {
 	p, hops := newTestPlane(t)
 	hops.index = testIndex + 1
 	c := natCaseOf(vip4, lb.UDP)

@@ -48,7 +48,7 @@ func TestNATOtherHost(t *testing.T) {
 
 // A segment that is on its way to another node is neither passed on nor refused by one
 // that only sees it.
-func TestAskedOtherHost(t *testing.T) {
+func TestPeerLookupOtherHost(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, c := range tcpRelayCases() {
 		svc := c.asking()

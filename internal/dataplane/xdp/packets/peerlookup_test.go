@@ -326,7 +326,7 @@ func (n *netNodes) refuses(out []byte) bool {
 
 // Connections reach their pods through whichever node, while pods come and go and nodes
 // die and come back without any history; those without a session are refused.
-func TestAskedConnectionsSurvive(t *testing.T) {
+func TestPeerLookupConnectionsSurvive(t *testing.T) {
 	for _, c := range tcpRelayCases() {
 		for seed := range uint64(max(1, repeated(4))) {
 			t.Run(fmt.Sprint(c.vip, " ", seed), func(t *testing.T) { surviveAsked(t, c, seed) })

@@ -96,7 +96,7 @@ func TestFilter(t *testing.T) {
 }
 
 // Another program's filter at the same place is neither replaced nor removed.
-func TestFilterOfOthers(t *testing.T) {
+func TestFilterOfOtherProgram(t *testing.T) {
 	ownNamespace(t)
 	f := Filter{Interface: nexthop.Loopback, Direction: Egress, Priority: 3, Name: "fairlead-test"}
 	others := Filter{Interface: nexthop.Loopback, Direction: Egress, Priority: 3, Name: "other"}
