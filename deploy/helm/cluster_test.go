@@ -73,7 +73,7 @@ func TestAPIServerTakesDefaultGroup(t *testing.T) {
 	}
 }
 
-// A release's upgrade keeps the hash seed that the controller has written, and takes those of the
+// A release's upgrade keeps the hash seed that the controller has written, and takes seeds of the
 // values.
 func TestAPIServerUpgradeKeepsHashSeed(t *testing.T) {
 	t.Parallel()

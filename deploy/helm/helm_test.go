@@ -84,7 +84,7 @@ type object struct {
 	Metadata struct{ Name, Namespace string }
 	Data     map[string]string
 	Rules    []rule
-	// Subjects are those of a binding.
+	// Subjects of a binding.
 	Subjects []struct{ Kind, Name string }
 }
 

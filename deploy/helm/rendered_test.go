@@ -23,7 +23,7 @@ func readValues(t *testing.T, name string) string {
 	return string(readFile(t, "testdata", "values", name+".yaml"))
 }
 
-// The chart's objects are those of testdata/rendered, conform to the schemas of the API server and of
+// The chart's objects equal testdata/rendered, conform to the schemas of the API server and of
 // Fairlead's kinds, and agents accept their file. Helm's linter has no objection.
 func TestRendered(t *testing.T) {
 	schemas := schemas(t)
@@ -135,7 +135,8 @@ func TestConformRefuses(t *testing.T) {
 }
 
 // Agents and controllers have the same rights with two clusters as with one, each where it needs it,
-// but for what only Services need; controllers delete the reports whose Nodes are in the other cluster.
+// except for rights that only Services need; controllers delete the reports whose Nodes are in the
+// other cluster.
 func TestRightsOfTwoClusters(t *testing.T) {
 	one := allowed(t, rendered(t, "{bgp: {passwordSecrets: [bgp]}, metrics: {secure: true}}"))
 	agents := allowed(t, rendered(t, "{agent: {controlKubeconfigFolder: /etc/control}, metrics: {secure: true}}"))

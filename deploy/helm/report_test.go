@@ -104,7 +104,7 @@ func TestAPIServerReports(t *testing.T) {
 	agent1 := api.Sender(t, api.AsPod(t, namespace, "fairlead-agent", "agent1"))
 	denyObjects(t, agent1)
 
-	// In a control cluster the name of the user has that of the node.
+	// In a control cluster the user's name contains the node's.
 	text, err := template(t, "controller: {nodesKubeconfigSecret: nodes}")
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ var free = []string{
 	"/apiServer/projects", "/apiServer/nodeSelector", "/apiServer/tolerations", "/apiServer/resources/requests",
 }
 
-// defaults are those of values.yaml.
+// defaults returns the values of values.yaml.
 func defaults(t *testing.T) map[string]any {
 	t.Helper()
 	var values map[string]any

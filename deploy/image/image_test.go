@@ -28,7 +28,7 @@ func build(t *testing.T, binary string) (archive, said string) {
 		t.Skip("buildah needs root, or a user's own namespaces")
 	}
 	for _, read := range []string{"../../scripts/image.sh", "Containerfile"} {
-		readFile(t, read) // a cached result is that of these files
+		readFile(t, read) // a cached result depends on these files
 	}
 	archive = filepath.Join(t.TempDir(), "image.tar")
 	cmd := exec.CommandContext(t.Context(), "../../scripts/image.sh", archive, "localhost/fairlead:v9", "v9", "cafe", "../../LICENSE",

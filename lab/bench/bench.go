@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench is what all benches share: configuration, alternating rounds, the
+// Package bench is the shared part of all benches: configuration, alternating rounds, the
 // report with its ratios and verdicts, and clients of VIPs (Load). The benches in the folders below it use
 // it, and cmd/fairlab prints their reports.
 //
@@ -31,7 +31,7 @@ import (
 type Config struct {
 	// Labs is where the bench builds its networks.
 	Labs netlab.Labs
-	// Commit is that of this binary, for the report.
+	// Commit of this binary, for the report.
 	Commit string
 	// Quick measures less, in under a minute.
 	Quick bool

@@ -12,7 +12,7 @@ import (
 // A flow moves if another server answers while the last one is still there.
 func TestFlowMoves(t *testing.T) {
 	for name, test := range map[string]struct {
-		// meanwhile is what happens between the answers of server1 and server2.
+		// meanwhile is called between the answers of server1 and server2.
 		meanwhile func(*Presence)
 		moved     bool
 	}{
@@ -53,7 +53,7 @@ func TestFlowIgnoresLateAnswers(t *testing.T) {
 	}
 }
 
-// What isn't answered is lost, also if an ICMP error says so.
+// An unanswered datagram is lost, also after an ICMP error.
 func TestFlowLoss(t *testing.T) {
 	server, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

@@ -52,7 +52,7 @@ type Result struct {
 }
 
 // NewReport returns an empty report about this machine, started now. The commit is
-// that of the measuring binary.
+// the measuring binary's.
 func NewReport(bench, commit string, quick bool) (*Report, error) {
 	kernel, cpu, err := machine()
 	if err != nil {
@@ -90,7 +90,7 @@ func (r *Report) AddRatio(name string, a, b Runs) (float64, error) {
 	return ratio, nil
 }
 
-// Judge compares a value with what is claimed. The source says where the claim
+// Judge compares a value with a claim's target. The source says where the claim
 // comes from, for example Documented.
 func (r *Report) Judge(claim, source string, target Target, value float64) {
 	r.Verdicts = append(r.Verdicts, Verdict{
@@ -128,7 +128,7 @@ const Documented = "docs/reference/benchmarks.md"
 
 // Verdict says whether a claim holds.
 type Verdict struct {
-	// Claim names what is compared.
+	// Claim names the compared quantity.
 	Claim string `json:"claim"`
 	// Source is where the claim comes from.
 	Source string `json:"source"`

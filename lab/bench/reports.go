@@ -93,9 +93,9 @@ func staleness(root string, r *Report) (string, error) {
 	return "", nil
 }
 
-// Digests returns the digests of what a bench measures, for its report. They are those of
-// the work tree at root, which may differ in docs only from the commit, which is that of
-// the measuring binary.
+// Digests returns the digests of the code that a bench measures, for its report. They are
+// from the work tree at root, which may differ in docs only from the commit, the
+// measuring binary's.
 func Digests(root, bench, commit string) (map[string]string, error) {
 	if _, err := hex.DecodeString(commit); err != nil {
 		return nil, fmt.Errorf("commit %s: not a clean build of a commit", commit)
@@ -156,7 +156,7 @@ func digests(root string, parts []string) (map[string]string, error) {
 	return all, nil
 }
 
-// goDigest is that of a file's tokens without comments.
+// goDigest returns the digest of a file's tokens without comments.
 func goDigest(text []byte) (string, error) {
 	var s scanner.Scanner
 	files := token.NewFileSet()
@@ -173,7 +173,8 @@ func goDigest(text []byte) (string, error) {
 	}
 }
 
-// programDigest is that of an object's instructions, without the names that they refer to.
+// programDigest returns the digest of an object's instructions, without the names that
+// they refer to.
 func programDigest(text []byte) (string, error) {
 	object, err := elf.NewFile(bytes.NewReader(text))
 	if err != nil {

@@ -72,7 +72,7 @@ func (r Runs) Bounds() (low, high float64) {
 }
 
 // Ratio is the median of a[i]/b[i]. Both sides of a round are measured one after
-// the other, so what slows the whole machine for a while cancels out.
+// the other, so a temporary slowdown of the whole machine cancels out.
 func Ratio(a, b Runs) (float64, error) {
 	if len(a) != len(b) || len(a) == 0 {
 		return 0, fmt.Errorf("%d rounds over %d", len(a), len(b))
@@ -88,7 +88,7 @@ func Ratio(a, b Runs) (float64, error) {
 }
 
 const (
-	// precision is that of the histogram: a thousandth of the unit (a microsecond of
+	// precision of the histogram: a thousandth of the unit (a microsecond of
 	// times in milliseconds), and three digits.
 	precision = 1e-3
 	digits    = 3

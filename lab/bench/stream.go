@@ -133,7 +133,7 @@ func howBroken(err error) breakage {
 // flow is a UDP flow with echo servers (netlab.Echo).
 type flow struct {
 	conn net.Conn
-	// servers are those of the service.
+	// servers of the service.
 	servers *Presence
 
 	// sent numbers the datagrams; pending are those without an answer.

@@ -177,8 +177,8 @@ func (d *Deaths) Count() int {
 }
 
 // took reports whether a death explains the end of a connection that was opened at
-// then: that of its server or, before the first answer, of any server whose death
-// hadn't been noticed.
+// then: the death of its server or, before the first answer, of any server whose
+// death hadn't been noticed.
 func (d *Deaths) took(server string, then time.Time) bool {
 	if d == nil {
 		return false

@@ -21,7 +21,7 @@ import (
 
 // Agent is an observe.Agent.
 type Agent struct {
-	// Status is what it says of itself.
+	// Status is the agent's own report.
 	Status     observe.Status
 	DP         *dataplanetest.Fake
 	Store      *store.Store

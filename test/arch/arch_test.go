@@ -29,7 +29,7 @@ func check(t tree) []string {
 }
 
 // TestMutants breaks each rule in a small tree. A case of testdata is a tree whose
-// comment is what the rules find there, a line each.
+// comment has the rules' findings, a line each.
 func TestMutants(t *testing.T) {
 	cases, err := fs.Glob(os.DirFS("testdata"), "*.txtar")
 	if err != nil || len(cases) == 0 {

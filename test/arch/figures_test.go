@@ -33,7 +33,7 @@ type report struct {
 	}
 }
 
-// figures is a generated table: the report, what is shown of it, and its rows.
+// figures is a generated table: the report, the shown part, and its rows.
 var figures = regexp.MustCompile(`(?s)(<!-- (\w+) of reports/(\w+)\.json, made by go test \./test/arch -update -->\n).*?(<!-- end -->)`)
 
 // TestFigures compares the tables of reference/benchmarks.md with the committed reports.

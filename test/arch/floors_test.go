@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// room is a folder that has a row in the floors table. What lies below it belongs to
-// it, except for folders that have rooms of their own.
+// room is a folder that has a row in the floors table. Its subfolders belong to it,
+// except for folders that have rooms of their own.
 type room struct {
 	folder string
 	floor  int
@@ -52,7 +52,7 @@ func parseFloors(text string) ([]room, error) {
 	return rooms, nil
 }
 
-// section returns what stands below the heading called title, up to the next heading
+// section returns the text below the heading called title, up to the next heading
 // of the same or a higher level.
 func section(text, title string) string {
 	all := heading.FindAllStringSubmatchIndex(text, -1)
@@ -110,7 +110,7 @@ func checkFloors(t tree) []string {
 	return found
 }
 
-// folderOf returns the folder of what is imported: a package's own, or a header's.
+// folderOf returns the folder of an import: a package's own, or a header's.
 func folderOf(imported string) string {
 	if strings.HasSuffix(imported, ".h") {
 		return imported[:strings.LastIndexByte(imported, '/')]

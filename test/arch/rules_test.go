@@ -45,7 +45,8 @@ func checkProduct(t tree) []string {
 	return found
 }
 
-// commandImports is what the commands may import, apart from the standard library.
+// commandImports are the imports that commands may have, apart from the standard
+// library.
 var commandImports = map[string][]string{
 	"cmd/internal/cli": {"github.com/spf13/cobra", "sigs.k8s.io/yaml"},
 	"cmd/fairlead": {
@@ -60,7 +61,7 @@ var commandImports = map[string][]string{
 }
 
 // checkCommands: commands parse flags and print. They have no goroutine, no lock and
-// few imports, so what they start can be tested without them.
+// few imports, so their logic can be tested without them.
 func checkCommands(t tree) []string {
 	var found []string
 	for _, f := range t.files {
@@ -94,7 +95,8 @@ func standard(imported string) bool {
 }
 
 var (
-	// observeImports is what internal/observe may import of this module.
+	// observeImports are the packages of this module that internal/observe may
+	// import.
 	observeImports = []string{
 		"internal/bgp", "internal/dataplane", "internal/health", "internal/httpd", "internal/lb",
 		"internal/observe", "internal/reconcile", "internal/routehook", "internal/source", "internal/store", "internal/table", "internal/version", "internal/wait",
@@ -108,7 +110,7 @@ var (
 		"internal/routehook": {"Hook", "Open"},
 	}
 	// verbs are the methods that change state. Set is one too, where it is declared;
-	// called it is that of an HTTP header.
+	// a call of it sets an HTTP header.
 	verbs = []string{"Delete", "Drain", "Judge", "Prune", "Reload", "Undrain", "Update"}
 )
 

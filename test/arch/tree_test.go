@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package arch checks the whole tree: which folder may import which, what cmd/ and
-// internal/observe may contain, and how large a type and a folder may become. The
+// Package arch checks the whole tree: which folder may import which, the contents
+// of cmd/ and internal/observe, and how large a type and a folder may become. The
 // floors are a table in ARCHITECTURE.md; every other rule is one function of
 // rules_test.go. It also checks the Markdown pages: links, the index, the length of
 // lines, and the figures that are copied from reports.
@@ -45,7 +45,7 @@ func (f file) folder() string { return path.Dir(f.path) }
 
 var include = regexp.MustCompile(`(?m)^#include "([^"]+)"`)
 
-// skipped are folders with other modules and with what is not source code.
+// skipped are folders with other modules and with other files than source code.
 var skipped = []string{".git", "bin", "testdata", "node_modules", "tools", "test/kubeall"}
 
 // load reads the tree below root.

@@ -22,7 +22,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// timeout is how long a page may take to show what a test waits for.
+// timeout is how long a page may take to show an expected text.
 const timeout = time.Minute
 
 // Browser is a Chromium without a screen, in the state of a new machine.
@@ -31,7 +31,7 @@ type Browser struct {
 	ctx context.Context
 
 	mu sync.Mutex
-	// requests are the URLs of all requests, messages those of the console.
+	// requests are the URLs of all requests, messages the console's.
 	requests, messages []string
 }
 

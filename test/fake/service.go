@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fake has what tests of the control plane give to its parts, and what receives their output: services,
-// logs, records of calls, and parts that run until the test ends. The data plane in memory is
-// dataplanetest.Fake, an agent on it agenttest.Agent.
+// Package fake has inputs of the control plane's parts for tests, and receivers of their output:
+// services, logs, records of calls, and parts that run until the test ends. The data plane in
+// memory is dataplanetest.Fake, an agent on it agenttest.Agent.
 package fake
 
 import (

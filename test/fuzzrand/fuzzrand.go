@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fuzzrand has what random tests share: their seed, their duration, and a source
-// of randomness that is the input of a fuzz test.
+// Package fuzzrand is the shared part of random tests: their seed, their duration, and a
+// source of randomness that is the input of a fuzz test.
 package fuzzrand
 
 import (

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Seed is the seed of a random test: another one in each run, or that of a run that
-// failed, from the environment's FAIRLEAD_SEED. A test that fails shows it.
+// Seed is the seed of a random test: another one in each run, or a failed run's,
+// from the environment's FAIRLEAD_SEED. A test that fails shows it.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -26,8 +26,8 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Duration is how long a random test runs: that of the environment's FAIRLEAD_FUZZ, such as
-// 60s, or else the default.
+// Duration is how long a random test runs: the environment's FAIRLEAD_FUZZ, such as 60s, or
+// else the default.
 func Duration(t testing.TB, standard time.Duration) time.Duration {
 	t.Helper()
 	text, ok := os.LookupEnv("FAIRLEAD_FUZZ")

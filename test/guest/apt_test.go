@@ -35,7 +35,7 @@ func openArchives(arch string) (a archives, unlock func() error, err error) {
 		return a, nil, err
 	}
 	a = archives{filepath.Join(cache, "fairlead", "vm"), arch}
-	// apt makes folders in that of its state, but not that one.
+	// apt makes folders in its state folder, but not that one.
 	if err := os.MkdirAll(a.state(), 0o755); err != nil {
 		return a, nil, err
 	}
@@ -84,8 +84,8 @@ func (a archives) unpacked(ctx context.Context, label string, wanted *regexp.Reg
 	return root, os.Rename(filepath.Join(draft, "unpacked"), root)
 }
 
-// download fetches packages into dir. Their names change with every security update, those
-// of the meta packages that depend on them don't.
+// download fetches packages into dir. Their names change with every security update, the
+// names of the meta packages that depend on them don't.
 func (a archives) download(ctx context.Context, dir string, wanted *regexp.Regexp, choices [][]string) error {
 	for _, names := range choices {
 		args := append(a.options(), "depends", "--recurse", "--important")

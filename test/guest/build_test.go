@@ -14,7 +14,7 @@ import (
 // modulePath is the prefix of the module's packages.
 const modulePath = "fairlead.io/fairlead/"
 
-// built is what was compiled for an architecture.
+// built has the binaries for an architecture.
 type built struct {
 	arch string
 	dir  string

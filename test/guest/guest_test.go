@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guest runs tests in guest kernels, for what the host's kernel may lack (tunnel
-// and VLAN devices, IPVS), and on every kernel and architecture that is supported.
+// Package guest runs tests in guest kernels, for features that the host's kernel may
+// lack (tunnel and VLAN devices, IPVS), and on every kernel and architecture that is
+// supported.
 //
 // Each guest boots once, in QEMU, with an initial RAM file system of the kernel modules,
 // the test binaries of several packages, the project's executables and some programs of the
@@ -10,7 +11,7 @@
 // failures and skips are true.
 //
 // The processor is emulated, since many hosts can't nest virtual machines: the
-// guest shows what is right, never what is fast.
+// guest shows correctness, never speed.
 package guest
 
 import (
@@ -29,24 +30,24 @@ import (
 // doesn't end.
 const endTime = 30 * time.Second
 
-// testArguments are those of every test binary. Emulated processors are slow: parallel tests
-// would only run into each other's time limits, and tests that say so repeat less in short mode.
-// Skipped are tests of what kernels before 6.4 report differently, long ones of the control plane
-// alone or of its tables, those for which any kernel does, and floods, which take longer there than
-// records are kept.
+// testArguments are the arguments of every test binary. Emulated processors are slow: parallel
+// tests would only run into each other's time limits, and tests that say so repeat less in short
+// mode. Skipped are tests of reports that differ in kernels before 6.4, long ones of the control
+// plane alone or of its tables, those for which any kernel does, and floods, which take longer
+// there than records are kept.
 var testArguments = []string{
 	"-test.v=test2json", "-test.parallel=1", "-test.short",
 	"-test.skip=^(TestMemoryIsAsDocumented|TestHistories|TestLargestTables|TestStackDepth|TestTablesGrow|TestPlacesAreSpread|TestVIPPlace(sAreSecret|Distribution)|TestFlood(EvictsNo(Flow|Session|Client)|TakesNoPort)|TestPlacesOfTooManySessions)$",
 }
 
 // packagesEnv replaces the packages by those that it lists, separated by blanks, and testsEnv is a
-// pattern of the tests that run in guests (go test -run selects what is shown of them).
+// pattern of the tests that run in guests (go test -run selects the shown ones).
 const (
 	packagesEnv = "FAIRLEAD_GUEST"
 	testsEnv    = "FAIRLEAD_GUEST_RUN"
 )
 
-// guest is a machine that boots once, and what it tests.
+// guest is a machine that boots once, and its tests.
 type guest struct {
 	name     string // of the sub-test
 	target   target
@@ -134,8 +135,8 @@ func onDebian12() bool {
 	return err == nil && strings.Contains(string(text), "\nVERSION_CODENAME=bookworm\n")
 }
 
-// needTools ends the test if a command is missing: what make test-all installs must be
-// there, unless the user can't install it.
+// needTools ends the test if a command is missing: commands that make test-all
+// installs must be there, unless the user can't install them.
 func needTools(t *testing.T, commands ...string) {
 	t.Helper()
 	for _, c := range commands {

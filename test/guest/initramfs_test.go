@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// accounts are those of root and of nginx's workers.
+// accounts of root and of nginx's workers.
 const accounts = "root:x:0:0::/root:/bin/false\nwww-data:x:33:33::/:/bin/false\n"
 
 // pack writes the initial RAM file system of a guest: first process, the tests of some packages

@@ -38,7 +38,7 @@ var (
 
 // kernel is an unpacked kernel of the host's distribution.
 type kernel struct {
-	// image is what a boot loader loads.
+	// image is the file that a boot loader loads.
 	image string
 	// modules holds the files of all modules by their names, "" for those that are part
 	// of the image.

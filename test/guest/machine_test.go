@@ -29,21 +29,21 @@ func emulators() map[string]emulator {
 	}
 }
 
-// parameters are those of all kernels. The last ones save an emulated processor work: clearing
-// memory that is overwritten, waiting for grace periods, records of what is audited.
+// parameters of all kernels. The last ones save an emulated processor work: clearing
+// memory that is overwritten, waiting for grace periods, audit records.
 const parameters = "quiet loglevel=4 panic=-1 mitigations=off init_on_alloc=0 rcupdate.rcu_expedited=1 audit=0"
 
 // machine is a guest that runs its first process and is gone.
 type machine struct {
 	emulator
 	kernel, initramfs string
-	// log is the file for what kernel and first process write to the console.
+	// log is the file for the console output of kernel and first process.
 	log string
 	// process is the emulator's, 0 before it runs.
 	process atomic.Int32
 }
 
-// run boots the guest and copies what its tests print to output. The caller's goroutine
+// run boots the guest and copies its tests' output. The caller's goroutine
 // is locked to its thread: if the process dies, QEMU does.
 func (m *machine) run(ctx context.Context, output io.Writer) error {
 	var complaints bytes.Buffer
@@ -64,7 +64,8 @@ func (m *machine) run(ctx context.Context, output io.Writer) error {
 	return nil
 }
 
-// processorTime is what the emulator has used, of all processors together; 0 once it has ended.
+// processorTime is the emulator's processor time, of all processors together; 0 once it has
+// ended.
 func (m *machine) processorTime() time.Duration {
 	const processClock = 2 // of all threads: clock_getcpuclockid(3)
 	var used unix.Timespec

@@ -22,8 +22,8 @@ type module struct {
 	object []byte
 }
 
-// load returns the named modules and all that they depend on, each behind what
-// it needs.
+// load returns the named modules and all that they depend on, each after its
+// dependencies.
 func (k kernel) load(ctx context.Context, names []string) ([]module, error) {
 	var loaded []module
 	for _, n := range names {

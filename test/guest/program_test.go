@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// programs are what tests in the guest run, and the packages that hold them.
+// programs that tests in the guest run, and the packages that hold them.
 var (
 	programs        = []string{"curl", "ip", "ipvsadm", "nft", "nginx"}
 	programPackages = []string{"curl", "iproute2", "ipvsadm", "nftables", "nginx-light"}
@@ -48,7 +48,7 @@ func addPrograms(ctx context.Context, to *archive, arch string) error {
 	return nil
 }
 
-// loader finds what the dynamic linker would.
+// loader finds the libraries that the dynamic linker would.
 type loader struct {
 	// files are the paths of programs and libraries by the names of the files.
 	files map[string]string
@@ -85,8 +85,9 @@ func (l *loader) add(to *archive, name string) error {
 	return l.addLibraries(to, object)
 }
 
-// addLibraries adds what an ELF file needs, also indirectly, that hasn't been added. The
-// dynamic linker, whose path is in programs, looks for libraries in /lib.
+// addLibraries adds the libraries that an ELF file needs, also indirectly, unless they
+// have been added. The dynamic linker, whose path is in programs, looks for libraries in
+// /lib.
 func (l *loader) addLibraries(to *archive, object []byte) error {
 	file, err := elf.NewFile(strings.NewReader(string(object)))
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 // separator begins the lines of the guest's first process (boot).
 const separator = "\x1c"
 
-// replay runs the machine and makes sub-tests of t of what it tests, while it does: one for
-// each package, and below it those of the package. An error is what no sub-test shows.
+// replay runs the machine and makes sub-tests of t of its tests meanwhile: one for each
+// package, and below it the package's tests. Its error is one that no sub-test shows.
 func replay(ctx context.Context, t *testing.T, m *machine) error {
 	t.Helper()
 	output, guest := io.Pipe()
@@ -124,7 +124,7 @@ type event struct {
 	Key, Value string  // of testing.T.Attr
 }
 
-// guestTest is what a test of the guest has done so far.
+// guestTest is the progress of a test of the guest.
 type guestTest struct {
 	label    string // its name without its parent's
 	output   []string
@@ -138,7 +138,7 @@ type guestTest struct {
 // it has ended with all its sub-tests.
 type player struct {
 	tests map[string]*guestTest
-	// output is what the binary printed outside of tests.
+	// output of the binary outside of tests.
 	output []string
 }
 

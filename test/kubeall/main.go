@@ -6,10 +6,10 @@
 //
 //	kubeall kube-apiserver --help
 //
-// One binary shares what the components have in common: 140 MB instead of 500,
-// and one link instead of six. It is a module of its own, so that none of what
-// Kubernetes needs is in the go.mod of Fairlead. The version is that of
-// k8s.io/kubernetes in go.mod; cluster.BuildKubernetes of test/cluster builds it.
+// One binary shares the components' common code: 140 MB instead of 500,
+// and one link instead of six. It is a module of its own, so that the go.mod of
+// Fairlead has none of Kubernetes' requirements. The version is k8s.io/kubernetes'
+// in go.mod; cluster.BuildKubernetes of test/cluster builds it.
 package main
 
 import (
@@ -66,7 +66,7 @@ func main() {
 		os.Exit(2)
 	}
 	if name == "kubectl" {
-		// It says what it has to say by itself (RunNoErrOutput is what kubectl's own main calls).
+		// The command prints its error itself (kubectl's own main calls RunNoErrOutput).
 		if err := cli.RunNoErrOutput(command); err != nil {
 			kubectlutil.CheckErr(err)
 		}

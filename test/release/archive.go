@@ -69,7 +69,7 @@ func unpack(from io.Reader) (map[string]File, error) {
 	}
 }
 
-// Blob returns what has this digest.
+// Blob returns the content with this digest.
 func (a Archive) Blob(digest string) ([]byte, error) {
 	content := a["blobs/"+strings.Replace(digest, ":", "/", 1)].Content
 	if got := fmt.Sprintf("sha256:%x", sha256.Sum256(content)); got != digest {

@@ -26,13 +26,13 @@ import (
 
 const (
 	root = "../.."
-	// repository is what releases call their image.
+	// repository is the name of releases' images.
 	repository = "registry.example/fairlead"
 	// location is where files of releases will be.
 	location = "https://downloads.example/fairlead/~1"
 )
 
-// files are those of a release, VERSION in place of its version.
+// files of a release, VERSION in place of its version.
 var files = []string{
 	"LICENSES.txt", "SHA256SUMS", "SHA256SUMS.sig", "fairlead-VERSION.tgz", "fairlead-apiserver.service", "fairlead-chart.tar", "fairlead-image.tar",
 	"fairlead-linux-amd64", "fairlead-linux-arm64", "fairlead-man.tar.gz", "fairlead.service", "fairlead.spdx.json", "fairlead.yaml",
@@ -275,7 +275,7 @@ func testChart(t *testing.T, r made) {
 		}
 		w.Header().Set("Docker-Content-Digest", name)
 		w.Header().Set("Content-Length", fmt.Sprint(len(file.Content)))
-		_, _ = w.Write(file.Content) // Helm says what it misses
+		_, _ = w.Write(file.Content) // Helm reports missing bytes
 	}))
 	defer registry.Close()
 	helm := func(args ...string) string {

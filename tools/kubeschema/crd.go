@@ -2,7 +2,7 @@
 
 package main
 
-// definition is what is needed of a CustomResourceDefinition.
+// definition has the needed fields of a CustomResourceDefinition.
 type definition struct {
 	Spec struct {
 		Group    string
@@ -16,8 +16,8 @@ type definition struct {
 	}
 }
 
-// add puts the kind's schemas among others. What the API server writes into the
-// metadata is checked by no schema.
+// add puts the kind's schemas among others. No schema checks metadata that the API
+// server writes.
 func (d definition) add(schemas map[string]schema) {
 	for _, v := range d.Spec.Versions {
 		schemas[fileName(d.Spec.Group, v.Name, d.Spec.Names.Kind)] = strict(v.Schema.OpenAPIV3Schema)

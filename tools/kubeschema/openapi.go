@@ -43,7 +43,7 @@ func ofOpenAPI(text []byte) (map[string]schema, error) {
 	return kinds, nil
 }
 
-// collect puts what a schema refers to into needed, with what that refers to.
+// collect puts the schemas that a schema refers to into needed, recursively.
 func collect(definitions map[string]schema, node any, needed map[string]schema) {
 	switch node := node.(type) {
 	case schema:
@@ -69,8 +69,8 @@ func collect(definitions map[string]schema, node any, needed map[string]schema) 
 // quantities are written as numbers too.
 const quantities = "Quantity is a fixed-point representation of a number."
 
-// strict returns a schema that takes no unknown fields, and what YAML writes as a
-// number where a text may be one.
+// strict returns a schema that takes no unknown fields, and takes YAML's numbers
+// where a text may be one.
 func strict(s schema) schema {
 	out := schema{}
 	for key, value := range s {

@@ -7,8 +7,8 @@
 //	go -C tools run ./mutate -list /tmp/mutants.txt -results /tmp/results.tsv [-base REF]
 //
 // The first command writes mutants of HEAD that compile. The second one applies each to REF and
-// runs the tests of its package, then those of packages that import it, until a test fails. A
-// mutant in the results is skipped, so the command can be repeated after an interrupt.
+// runs the tests of its package, then the tests of packages that import it, until a test fails.
+// A mutant in the results is skipped, so the command can be repeated after an interrupt.
 package main
 
 import (
@@ -87,7 +87,8 @@ func (t *tree) run(args ...string) (string, error) {
 
 func isBPF(file string) bool { return strings.HasPrefix(file, "bpf/") }
 
-// compile compiles what a file belongs to. BPF programs that stay the same are an error.
+// compile compiles the package or program of a file. BPF programs that stay the same are
+// an error.
 func (t *tree) compile(file string) error {
 	if !isBPF(file) {
 		_, err := t.run("go", "build", "./"+filepath.Dir(file))

@@ -13,7 +13,7 @@ const condition, offByOne, dropped, swapped = "condition", "off by one", "droppe
 
 var kinds = []string{condition, offByOne, dropped, swapped}
 
-// operators are replaced by those of the same kind of change.
+// operators are replaced by an operator of the same kind.
 var operators = map[string]string{"&&": "||", "||": "&&", "==": "!=", "!=": "==", "<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 
 // patterns are places in lines of formatted code. The first group of each is replaced; by another

@@ -23,11 +23,11 @@ import (
 const (
 	// root is the top of the tree, seen from the folder that "go -C tools" runs in.
 	root = ".."
-	// stdlib is what SBOMs call Go's own packages.
+	// stdlib is the name of Go's own packages in SBOMs.
 	stdlib = "stdlib"
 )
 
-// architectures are those of releases: what is linked may differ between them.
+// architectures are those of releases: linked modules may differ between them.
 var architectures = []string{"amd64", "arm64"}
 
 // permitted are the licences, by SPDX identifier, under which a static executable may be
@@ -44,8 +44,8 @@ var (
 // module is one whose packages are in the executable.
 type module struct {
 	path, version string
-	// files are the paths of licences and notices, those of the packages' folders up to
-	// the module's own.
+	// files are the paths of licences and notices, from the packages' folders up to the
+	// module's own.
 	files []string
 }
 
@@ -129,7 +129,7 @@ func (m *module) license() (string, error) {
 			return "", err
 		}
 		found := licensecheck.Scan(text)
-		// What is left are names of authors and headings.
+		// The rest are names of authors and headings.
 		if found.Percent < 60 {
 			return "", fmt.Errorf("%s %s: %s holds no known licence", m.path, m.version, filepath.Base(path))
 		}

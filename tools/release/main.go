@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release writes what a release has in addition to executables, charts and
+// Command release writes a release's files in addition to executables, charts and
 // images. scripts/release.sh calls it.
 //
 //	go -C tools run ./release licenses >LICENSES.txt

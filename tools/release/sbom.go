@@ -19,7 +19,7 @@ import (
 	gomodule "golang.org/x/mod/module"
 )
 
-// notInID matches what an SPDX identifier may not contain (section 7.2).
+// notInID matches characters that an SPDX identifier may not contain (section 7.2).
 var notInID = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
 
 const (

@@ -33,7 +33,7 @@ func (w weights) inUse() int {
 	return n
 }
 
-// changeKind is what happens to a server.
+// changeKind is a kind of change of a server.
 type changeKind int
 
 const (

@@ -43,7 +43,7 @@ func TestRandomChanges(t *testing.T) {
 	}
 }
 
-// kindOf says what it means that a weight follows another one.
+// kindOf returns the kind of change between two weights.
 func kindOf(before, after int) changeKind {
 	switch {
 	case before == absent:

@@ -23,22 +23,22 @@ import (
 )
 
 const (
-	// connectionsPerFlow is the share of UDP flows, connectionsPerShort that of
+	// connectionsPerFlow is the share of UDP flows, connectionsPerShort of
 	// short-lived connections a second.
 	connectionsPerFlow  = 6
 	connectionsPerShort = 60
 )
 
-// Config says what is measured.
+// Config configures Run.
 type Config struct {
 	bench.Config
-	// Name is that of the lab, which must not exist yet.
+	// Name of the lab, which must not exist yet.
 	Name string
 	// Connections are open all the time; Changes are made in each phase but the
 	// first. Equal seeds draw equal changes.
 	Connections, Changes int
 	Seed                 uint64
-	// Tracking is that of all services.
+	// Tracking of all services.
 	Tracking lb.Tracking
 }
 

@@ -41,7 +41,7 @@ type service struct {
 	addresses []netip.Addr
 	weights   weights
 	presence  *bench.Presence
-	// check is that of the servers; nil: none.
+	// check of the servers; nil: none.
 	check *lb.HealthCheck
 }
 
@@ -124,7 +124,7 @@ func newService(vip netip.AddrPort, tracking lb.Tracking, names []string, backen
 	return s
 }
 
-// furnish sets what a host runs or balances.
+// furnish sets a host's programs or services.
 func (t *testbed) furnish(h *netlab.Host) {
 	switch h.Role {
 	case netlab.Balancer:
@@ -221,7 +221,7 @@ func healthCheck() *lb.HealthCheck {
 type failures struct {
 	testbed *testbed
 	random  *rand.Rand
-	// rounds counts those of changes; dead is the killed server, if any.
+	// rounds counts rounds of changes; dead is the killed server, if any.
 	rounds int
 	dead   string
 }

@@ -133,7 +133,7 @@ func (d *datagrams) take(f *datagramFlow, answer string) {
 	f.server, f.newest = server, number
 }
 
-// counts are those of the datagrams of some time.
+// counts of the datagrams of some time.
 type counts struct {
 	sent, lost int
 	// moved counts datagrams answered by another server than the one before.

@@ -22,8 +22,8 @@ func sentAt(began time.Time, count int) *datagrams {
 	return d
 }
 
-// What was sent in the time is counted, each family for itself: what is not
-// answered is lost, and a flow that another server answers has moved.
+// Datagrams sent in the time are counted, each family for itself: unanswered ones
+// are lost, and a flow that another server answers has moved.
 func TestCount(t *testing.T) {
 	began := time.Now()
 	d := sentAt(began, 12)
@@ -49,8 +49,8 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// An answer counts once, also one that another has overtaken; what never was
-// sent is ignored.
+// An answer counts once, also one that another has overtaken; answers to no request
+// are ignored.
 func TestTake(t *testing.T) {
 	began := time.Now()
 	d := sentAt(began, 6)

@@ -2,7 +2,7 @@
 
 // Package ecmp measures how an upstream router follows the balancers (chapter 6 of
 // the dissertation): whether its table is right, how soon it changes when balancers
-// are drained, stopped or started, and what is lost when a balancer fails. It drives
+// are drained, stopped or started, and the loss when a balancer fails. It drives
 // agents as operators do, and observes the router's kernel and the clients.
 // cmd/fairlab calls Run.
 package ecmp
@@ -18,7 +18,7 @@ import (
 	"fairlead.io/fairlead/lab/netlab"
 )
 
-// Config says what is measured.
+// Config configures Run.
 type Config struct {
 	bench.Config
 	// Name begins the names of the labs, which are built one after the other.

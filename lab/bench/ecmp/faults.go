@@ -251,7 +251,7 @@ func (t *testbed) addImpact(w *faultWindow, f fault, name string, family family,
 }
 
 // impact holds the measurements of one kind of fault by family and by the end of the
-// result's name; those of no family have the empty one.
+// result's name; measurements of no family have the empty one.
 type impact map[family]map[string]bench.Runs
 
 func (i impact) add(f family, name string, v float64) {

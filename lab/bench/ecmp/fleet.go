@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// state is that of a balancer.
+// state of a balancer.
 type state int
 
 const (
@@ -16,7 +16,7 @@ const (
 	stopped       // its agent doesn't run
 )
 
-// action is what is done to one balancer.
+// action is an operation on one balancer.
 type action string
 
 const (

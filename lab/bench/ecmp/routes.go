@@ -68,8 +68,9 @@ const (
 	// routeBuffer is the size of the socket's receive buffer in bytes, for the time
 	// in which the watcher isn't scheduled.
 	routeBuffer = 8 << 20
-	// relistDelay lets the kernel finish what it notified: deleting a nexthop object
-	// removes its IPv4 routes, and shrinks groups, without a route notification.
+	// relistDelay lets the kernel finish a notified change: deleting a nexthop
+	// object removes its IPv4 routes, and shrinks groups, without a route
+	// notification.
 	relistDelay = 10 * time.Millisecond
 )
 
@@ -284,7 +285,7 @@ func (w *routeWatcher) await(ctx context.Context, want map[netip.Prefix]hops) er
 	}
 }
 
-// compare returns what differs, and a channel that is closed at the next change.
+// compare returns the differences, and a channel that is closed at the next change.
 func (w *routeWatcher) compare(want map[netip.Prefix]hops) (different error, changed <-chan struct{}, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -24,7 +24,7 @@ const (
 	balancers = 4 // the most that the dissertation has
 	servers   = 4
 
-	// webPort and echoPort are those of the lab's services.
+	// webPort and echoPort of the lab's services.
 	webPort  = 80
 	echoPort = 7
 
@@ -116,7 +116,7 @@ func (t *testbed) addTCPEcho() {
 	t.topology.SetServices(services)
 }
 
-// observe starts to watch the router's routes, and what it sends to the balancers.
+// observe starts to watch the router's routes, and its packets to the balancers.
 func (t *testbed) observe() error {
 	device := ""
 	for _, link := range t.topology.Links {

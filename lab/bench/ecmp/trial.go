@@ -21,11 +21,11 @@ const (
 // trial is the history of the route to one prefix from the cause of a change until
 // shortly before the next one.
 type trial struct {
-	// cause is right before the change, end that of the observation.
+	// cause is right before the change, end when the observation ends.
 	cause, end time.Time
 	// before and after are the right tables, first is the actual one at the cause.
 	before, after, first hops
-	// events are those of the prefix in that time.
+	// events of the prefix in that time.
 	events []routeEvent
 	// limit is the longest delay that isn't wrong.
 	limit time.Duration

@@ -19,7 +19,7 @@ func via(ends ...byte) hops {
 	return equalHops(gateways...)
 }
 
-// at is what the table becomes so many milliseconds after the cause.
+// at is the state of the table from so many milliseconds after the cause.
 type at struct {
 	ms   int
 	hops hops

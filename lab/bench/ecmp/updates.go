@@ -27,7 +27,7 @@ type updates struct {
 
 // familyUpdates are times in milliseconds, and the number of wrong tables.
 type familyUpdates struct {
-	// delays are those of drains and undrains, starts and stops those of agents.
+	// delays of drains and undrains, starts and stops of agents.
 	delays, starts, stops, gaps bench.Runs
 	wrong                       int
 }

@@ -24,16 +24,16 @@ import (
 	"fairlead.io/fairlead/lab/netlab"
 )
 
-// Config says what is measured.
+// Config configures Run.
 type Config struct {
 	bench.Config
-	// Name is that of the labs, which must not exist yet.
+	// Name of the labs, which must not exist yet.
 	Name string
 	// Connections are silent during the flood.
 	Connections int
 	// Rate is the number of forged SYNs a second, as far as the machine can make them.
 	Rate int
-	// Duration is that of the flood.
+	// Duration of the flood.
 	Duration time.Duration
 }
 
@@ -80,10 +80,10 @@ func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
 	return report, nil
 }
 
-// seen is what one subject did.
+// seen has the measurements of one subject.
 type seen struct {
 	connections, broken int
-	// rate is that of the flood, in SYNs a second.
+	// rate of the flood, in SYNs a second.
 	rate float64
 	// before and during are the new connections to the services without and with the flood.
 	before, during [2]opened

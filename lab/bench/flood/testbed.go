@@ -33,7 +33,7 @@ const (
 	servers = 2
 	// flows is the number of the flood's flows, more than it has SYNs.
 	flows = 1 << 24
-	// limit is that of new flows a second of a limited service.
+	// limit of new flows a second of a limited service.
 	limit = 1000
 )
 
@@ -41,7 +41,7 @@ const (
 type subject struct {
 	name    string
 	forward lb.Forward
-	// tracking is that of both services; with lb.TrackingFull all flows are recorded.
+	// tracking of both services; with lb.TrackingFull all flows are recorded.
 	tracking lb.Tracking
 	// limited is set if the flooded service has a limit of new flows.
 	limited bool

@@ -4,9 +4,9 @@
 // of a bare reflector, iptables, nftables and IPVS. cmd/fairlab calls Run.
 //
 // A tester sends packets that are made in the kernel through a veth pair to a
-// device under test, which sends them back; the tester counts what arrives
-// (RFC 2544, section 6). Each device has a network namespace and a veth pair of its
-// own. Everything runs on one processor, one packet after the other: the time of a
+// device under test, which sends them back; the tester counts arriving packets (RFC
+// 2544, section 6). Each device has a network namespace and a veth pair of its own.
+// Everything runs on one processor, one packet after the other: the time of a
 // packet is the sum of sender, device and sink, so the device's own time is the
 // difference to a run without a device.
 package forward
@@ -23,12 +23,12 @@ import (
 	"fairlead.io/fairlead/lab/wire"
 )
 
-// Config says what is measured.
+// Config configures Run.
 type Config struct {
 	bench.Config
 	// Devices are the names of the devices to compare; none means all that every kernel has.
 	Devices []string
-	// Sizes are the frame sizes to send; none means those of the plan.
+	// Sizes are the frame sizes to send; none means the plan's.
 	Sizes []string
 	// Established leaves out TCP and new flows.
 	Established bool
@@ -213,9 +213,9 @@ func (r *run) counts() (sent, received uint64, err error) {
 	return sent, got.Frames, err
 }
 
-// residual waits until all frames that were sent have arrived, or until no more do, and
-// counts what has (RFC 2544, section 24): a kernel under load defers packets to a thread of its
-// own, which may not have run yet.
+// residual waits until all frames that were sent have arrived, or until no more do, and counts
+// them (RFC 2544, section 24): a kernel under load defers packets to a thread of its own, which
+// may not have run yet.
 func (r *run) residual(before, sent uint64) (received uint64, err error) {
 	const longest, step = 2 * time.Second, 50 * time.Millisecond
 	for waited := time.Duration(0); ; waited += step {

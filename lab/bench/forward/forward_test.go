@@ -59,8 +59,8 @@ func openTestbed(t *testing.T, devices []device) *testbed {
 	return b
 }
 
-// Every frame that is sent over any of the wires arrives, and Fairlead counts
-// what the sink counts.
+// Every frame that is sent over any of the wires arrives, and Fairlead and the sink
+// count the same.
 func TestSmallRun(t *testing.T) {
 	devices := presentDevices(t)
 	p := smallPlan(devices)
@@ -227,7 +227,7 @@ func TestIPVSOnRequest(t *testing.T) {
 	}
 }
 
-// What IPVS is compared with has no target: its figures are those of a guest.
+// Ratios to IPVS have no target: IPVS's figures are from a guest.
 func TestIPVSRatios(t *testing.T) {
 	f := findings{small: {
 		l2dsrDevice: {perSecond: bench.Runs{4}}, ipvsL2DSRDevice: {perSecond: bench.Runs{2}}, nftablesDevice: {perSecond: bench.Runs{1}},

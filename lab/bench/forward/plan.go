@@ -18,7 +18,7 @@ type plan struct {
 	devices []device
 	cases   []conditions
 	rounds  int
-	// duration is that of one measurement, warmUp precedes the first.
+	// duration of one measurement; warmUp precedes the first.
 	warmUp, duration time.Duration
 	// fill is a longer warm-up for stateful devices before new flows are measured:
 	// their tables hold the flows of the last seconds, as in steady operation (the
@@ -99,8 +99,8 @@ const (
 // mixSize is the name of wire.Mix.
 const mixSize = "imix"
 
-// frameSizes are those of RFC 2544, section 9.1, the largest one of the Kakao paper,
-// and the mix.
+// frameSizes are the sizes of RFC 2544, section 9.1, the largest one of the Kakao
+// paper, and the mix.
 var frameSizes = []string{"64", "128", "256", "512", "1024", "1280", "1510", mixSize}
 
 type conditions struct {

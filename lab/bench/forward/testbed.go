@@ -131,7 +131,7 @@ func (b *testbed) topology() netlab.Topology {
 	return t
 }
 
-// podRules let in what a network policy would permit.
+// podRules let in packets that a network policy would permit.
 const podRules = `table ip policy_bench {
 	chain forward {
 		type filter hook forward priority filter; policy drop;

@@ -18,7 +18,7 @@ import (
 	"fairlead.io/fairlead/lab/netlab"
 )
 
-// many is what is measured with all agents.
+// many has the measurements with all agents.
 type many struct {
 	agents int
 	// writes are those that the API server gets per second while nothing changes.

@@ -25,7 +25,7 @@ import (
 	"fairlead.io/fairlead/lab/netlab"
 )
 
-// APIConfig says what is measured of the HTTP API.
+// APIConfig configures the measurement of the HTTP API.
 type APIConfig struct {
 	Config
 	// Sizes are the numbers of load balancers at which changes are measured, each larger than

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What the namespace that asks for too much has: a Service of excessPorts ports, one of
+// Objects of the namespace that requests too much: a Service of excessPorts ports, one of
 // excessSlices EndpointSlices with as many endpoints as one may have, and excessRanged of as many
 // source ranges as an object has room for, 100,000 in all. The group refuses most of it.
 const (

@@ -27,15 +27,15 @@ import (
 	"fairlead.io/fairlead/lab/netlab"
 )
 
-// Config says what is measured.
+// Config configures Run.
 type Config struct {
 	bench.Config
-	// Name is that of the lab, and of the objects in the cluster.
+	// Name of the lab, and of the objects in the cluster.
 	Name string
 	// Kubeconfig has an administrator's access to the API server.
 	Kubeconfig *clientcmdapi.Config
-	// Services is the number of Services, with sixteen endpoints each, and Changes that of
-	// changes of EndpointSlices.
+	// Services is the number of Services, with sixteen endpoints each, and Changes the
+	// number of changes of EndpointSlices.
 	Services, Changes int
 	// Agents is the number of agents; all but the first start at the end.
 	Agents int
@@ -44,8 +44,8 @@ type Config struct {
 // endpoints is the number of endpoints of each Service.
 const endpoints = 16
 
-// maxServices bounds the numbers of podAddress, maxAgents those of balancerAddress and the
-// nodes of a group.
+// maxServices bounds the numbers of podAddress, maxAgents the numbers of balancerAddress
+// and the nodes of a group.
 const (
 	maxServices = 1 << 14
 	maxAgents   = 64
@@ -54,7 +54,7 @@ const (
 // removeTimeout bounds the removal of lab and objects.
 const removeTimeout = 5 * time.Minute
 
-// plan is that of the measurement at rest, and of what follows.
+// plan has the durations of the measurement at rest, and of the later ones.
 type plan struct {
 	// settle is the time for the effects of the last change.
 	settle time.Duration
@@ -214,7 +214,7 @@ type usage struct {
 	cores, memory, heap bench.Runs // processors, and MiB
 }
 
-// rest measures the cost of the processes while nothing changes, and what they write.
+// rest measures the cost and the writes of the processes while nothing changes.
 func (f *findings) rest(ctx context.Context, o *objects, t *testbed, p plan) error {
 	pages := map[string]string{agentProcess: agentPage, controllerProcess: controllerPage}
 	if err := netlab.Sleep(ctx, p.settle); err != nil {

@@ -37,7 +37,7 @@ type objects struct {
 	client client.WithWatch
 	// raw requests pages of the API server.
 	raw rest.Interface
-	// name is that of the namespace, and of objects without one.
+	// name of the namespace, and of objects without one.
 	name             string
 	services, agents int
 	// slices are the EndpointSlices of the API server by the Service's number.
@@ -254,7 +254,7 @@ func (o *objects) remove(ctx context.Context) error {
 	return nil
 }
 
-// empty removes what a namespace has.
+// empty removes a namespace's objects.
 func (o *objects) empty(ctx context.Context, namespace string) error {
 	var errs []error
 	for _, kind := range []client.Object{&core.Service{}, &v1alpha1.LoadBalancer{}, &discovery.EndpointSlice{}, &core.Pod{}} {

@@ -60,7 +60,7 @@ func run() error {
 	return err
 }
 
-// mount mounts what programs expect of a kernel.
+// mount mounts the file systems that programs expect.
 func mount() error {
 	for _, m := range []struct{ kind, path string }{
 		{"proc", "/proc"},
@@ -144,8 +144,8 @@ func runTests(port *os.File, line []string) error {
 	} else if err != nil {
 		return err
 	}
-	// What the tests left running must not disturb the next ones. The first process
-	// isn't killed itself.
+	// Processes that tests left running must not disturb the next ones. The first
+	// process isn't killed itself.
 	if err := unix.Kill(-1, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 		return err
 	}

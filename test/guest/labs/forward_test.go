@@ -13,7 +13,7 @@ import (
 )
 
 // Frames pass through both data planes and nftables in bench forward. The log has the ratios:
-// they are of this emulated processor and never compared with those of a host.
+// they are of this emulated processor and never compared with a host's.
 func TestForward(t *testing.T) {
 	devices := []string{"none", "reflector", "l2dsr", "nat", "ipvs-l2dsr", "ipvs-nat", "nftables"}
 	report, err := forward.Run(t.Context(), forward.Config{
@@ -32,7 +32,7 @@ func TestForward(t *testing.T) {
 			t.Errorf("no frames came through device %s", device)
 		}
 	}
-	report.Verdicts = nil // their targets are those of a host
+	report.Verdicts = nil // their targets are for a host
 	if err := report.WriteTable(t.Output()); err != nil {
 		t.Error(err)
 	}

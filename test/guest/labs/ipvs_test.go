@@ -29,7 +29,7 @@ func TestIPVS(t *testing.T) {
 	}
 }
 
-// figure44 is a service like that of figure 4.4 in Takahashi, "A Study on Portable Load
+// figure44 is a service as in figure 4.4 of Takahashi, "A Study on Portable Load
 // Balancer for Container Clusters", and table44 how ipvsadm prints it.
 const (
 	figure44 = `node: {name: lb1, interfaces: [eth0], drainTimeout: 0s}

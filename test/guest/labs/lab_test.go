@@ -44,7 +44,7 @@ const (
 	noBody     = "/dev/null"
 )
 
-// planeSection is that of an agent's file for the data plane.
+// planeSection is the section of an agent's file for the data plane.
 var planeSection = regexp.MustCompile(`(?m)^dataplane:\n( .*\n)+`)
 
 // lab is one balancer with its servers. Its agent has a kind of data plane.
@@ -187,7 +187,7 @@ func (l lab) checkFailure(t *testing.T) {
 	l.AwaitInUse(t, len(servers))
 }
 
-// checkWithoutAgent checks that what is programmed works without the agent.
+// checkWithoutAgent checks that programmed services work without the agent.
 func (l lab) checkWithoutAgent(t *testing.T) {
 	t.Helper()
 	l.KillAgent(t, l.State().Host(balancer), "agent")

@@ -50,7 +50,7 @@ type vlanCase struct {
 	told    lb.Backend
 }
 
-// Tags that the balancer writes, takes off and changes are those of the kernel's VLAN devices. At
+// Tags that the balancer writes, takes off and changes agree with the kernel's VLAN devices. At
 // first it has no such device: its configuration has segment and MAC address. Then it reaches
 // tagged servers by routes through devices of its own.
 func TestVLANDevices(t *testing.T) {

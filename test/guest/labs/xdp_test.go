@@ -66,8 +66,8 @@ func geneve(n int) end {
 
 // Requests of curl and datagrams reach nginx and an echo server through an agent, whose program
 // runs in the driver; tunnels end at the kernel's devices, however an operator has made them, and
-// these count every packet. A server that fails leaves and comes back, and what is programmed
-// works without the agent.
+// these count every packet. A server that fails leaves and comes back, and programmed services
+// work without the agent.
 func TestXDP(t *testing.T) {
 	for _, mode := range []struct {
 		forward lb.Forward
@@ -120,7 +120,7 @@ func (l lab) makeDevices(t *testing.T, forward lb.Forward, ends []end) {
 	}
 }
 
-// names are those of all devices.
+// names returns the names of all devices.
 func (e end) names() []string {
 	names := slices.Concat(e.devices[0][:], e.devices[1][:])
 	slices.Sort(names)
