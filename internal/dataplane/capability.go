@@ -11,8 +11,8 @@ type Capability string
 // Ring is the capability of a data plane with Limits.Rings.
 const Ring Capability = "ring"
 
-// Capabilities lists what the data plane can do, in the order of a service's fields, without
-// capabilities joined by Or. Numbers aren't capabilities.
+// Capabilities lists the data plane's capabilities, in the order of a service's fields,
+// without capabilities joined by Or. Numbers aren't capabilities.
 func (l Limits) Capabilities() []Capability {
 	var all []Capability
 	for _, f := range l.Forwards {

@@ -34,7 +34,8 @@ type Limits struct {
 	// or TrackingFull, Reject, and the MAC address of a backend's next hop.
 	AffinityTimeouts, MaxConnections, FirewallMarks, Sources, FlowLimits bool
 	FullTracking, IdleTimeouts, Reject, Membership, NextHopMACs          bool
-	// Or are the limits of other data planes, which serve what this one can't.
+	// Or are the limits of other data planes, which serve services that this one
+	// can't.
 	Or []Limits
 }
 

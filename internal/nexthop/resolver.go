@@ -156,7 +156,7 @@ func (r *Resolver) listen() {
 			err = errors.Join(err, apply(r.table, &messages[i]))
 		}
 		if err != nil {
-			r.log.Warn("next hops are read again", "error", err)
+			r.log.Warn("netlink events lost, resyncing", "error", err)
 			r.table.unsynced, r.table.relinked = true, true
 		}
 		relinked := r.table.relinked
@@ -226,7 +226,7 @@ func (r *Resolver) settle() {
 	notify := r.notify
 	r.mu.Unlock()
 	if err != nil {
-		r.log.Warn("next hops are out of date", "error", err)
+		r.log.Warn("resync failed, retrying", "error", err)
 	}
 	for _, vip := range vips {
 		notify(vip)

@@ -159,7 +159,7 @@ func TestForget(t *testing.T) {
 	table.follow(vipOf(1), onLink("10.0.0.21", "10.0.0.22", "10.0.0.23", "10.0.0.24", "10.0.0.25", "10.0.0.26"))
 	table.follow(vipOf(2), onLink("10.0.0.21"))
 	if want := []neighbourKey{key0("10.0.0.21"), key0("10.0.0.22")}; !slices.Equal(k.probed, want) {
-		t.Errorf("probed %v, want %v: the others are none of our business", k.probed, want)
+		t.Errorf("probed %v, want %v: the others are owned by other programs", k.probed, want)
 	}
 	table.neighbourChanged(key0("10.0.0.22"), managed(neighbour{state: unix.NUD_INCOMPLETE}))
 

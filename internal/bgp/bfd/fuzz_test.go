@@ -14,9 +14,9 @@ import (
 	"fairlead.io/fairlead/internal/bgp"
 )
 
-// FuzzDatagrams shows what datagrams can do to the sessions of a listener: each session
-// stays where its discriminator leads and sends valid packets, and a session that is up
-// ends only by its discriminator or by the peer's silence.
+// FuzzDatagrams bounds the effects of datagrams on the sessions of a listener: each
+// session stays where its discriminator leads and sends valid packets, and a session
+// that is up ends only by its discriminator or by the peer's silence.
 //
 // A datagram of the input is a byte for source, TTL and interface, and then a packet.
 func FuzzDatagrams(f *testing.F) {

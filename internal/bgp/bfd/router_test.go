@@ -57,7 +57,7 @@ func frr(t *testing.T, lab *netlab.Lab, host, bfdd, bgpd string) *router {
 	space := lab.State().Name + "-" + host
 	r := newRouter(t, lab, host, "/var/run/frr/"+space, "frr")
 	r.ask = []string{"vtysh", "-N", space, "-c", "show bfd peers"}
-	// Who does not find zebra tries again 10 s later.
+	// A daemon that does not find zebra tries again 10 s later.
 	r.sockets = []string{"zserv.api", "bfdd.vty", "bgpd.vty"}
 	for _, d := range []struct{ name, config string }{{"zebra", ""}, {"bfdd", bfdd}, {"bgpd", bgpd}} {
 		file := r.write(d.name+".conf", d.config)

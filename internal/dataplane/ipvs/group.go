@@ -11,7 +11,7 @@ import (
 )
 
 // errMixed is why services can't have the same firewall mark.
-var errMixed = errors.New("services with one firewall mark have to be alike")
+var errMixed = errors.New("services with one firewall mark need equal settings")
 
 // alike returns an error unless two services can be one IPVS service by firewall mark.
 func alike(a, b *lb.Service) error {

@@ -57,7 +57,7 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 	}
 	vip := pl.svc.VIP
 	s, known := p.services[vip]
-	if known && s.deleting { // its end failed
+	if known && s.deleting { // the last Delete failed
 		if err := p.delete(vip); err != nil {
 			return dataplane.Programmed{}, err
 		}

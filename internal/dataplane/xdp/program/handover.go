@@ -21,8 +21,8 @@ import (
 //go:generate go tool bpf2go -target bpfel -no-global-types forward ../../../../bpf/nat_handover.bpf.c
 //go:generate go tool bpf2go -target bpfel -no-global-types reply ../../../../bpf/nat_reply.bpf.c
 
-// handoverPriority is that of the filters, behind other programs' filters that want
-// to see packets first.
+// handoverPriority is the priority of the filters, behind other programs' filters
+// that want to see packets first.
 const handoverPriority = 50
 
 // HandoverConfig has the tables and interfaces of a Handover.
