@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deploy_test checks what operators install in addition to Fairlead: alert
-// rules and a dashboard, and that their metrics exist. test/e2e runs them in a real
+// Package deploy_test checks the alert rules and the dashboard that operators
+// install with Fairlead, and that their metrics exist. test/e2e runs them in a real
 // Prometheus.
 package deploy_test
 
@@ -157,8 +157,8 @@ var (
 	mentioned  = regexp.MustCompile(`\bfairlead_\w+`)
 )
 
-// knownMetrics are those of docs/reference/metrics.md, which is generated from the
-// code.
+// knownMetrics returns the metrics of docs/reference/metrics.md, which is generated
+// from the code.
 func knownMetrics(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}

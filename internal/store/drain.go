@@ -10,7 +10,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Target is what an operator can drain: a backend of a service, a whole service
+// Target is a target of a drain: a backend of a service, a whole service
 // if no backend is given, and the node if neither is. Services are named, as
 // operators do, so a drain outlasts a change of the VIP.
 type Target struct {

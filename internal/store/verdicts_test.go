@@ -22,7 +22,7 @@ import (
 	"fairlead.io/fairlead/test/fake"
 )
 
-// verdictsOf judges the backends of a service and returns what the next agent loads, by
+// verdictsOf sets verdicts of a service's backends and returns the next agent's, by
 // backend and after the file's age.
 func verdictsOf(t *testing.T, svc lb.Service, state func(i int) health.State, age time.Duration) map[string]health.State {
 	t.Helper()

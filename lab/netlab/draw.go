@@ -158,7 +158,7 @@ const vx0 = "vx0"
 // overlayNetwork is a site's network in a VXLAN segment over the service network.
 type overlayNetwork struct {
 	id uint32
-	// family is that of the tunnels' ends: 0 is IPv4, 1 is IPv6.
+	// family of the tunnels' ends: 0 is IPv4, 1 is IPv6.
 	family int
 	// tenant and servers number the site's router and servers in the service network:
 	// 0 and 0 for the first site.

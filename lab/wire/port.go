@@ -31,8 +31,8 @@ const (
 	xdpTX   = 3
 )
 
-// AttachSwitch makes a veth end receive what the XDP program on its other end
-// transmits, as hardware does, by a program of its own that passes every frame.
+// AttachSwitch makes a veth end receive frames that the XDP program on its other
+// end transmits, as hardware does, by a program of its own that passes every frame.
 //
 // Without one, veth_xdp_flush (drivers/net/veth.c, seen in 6.18) leaves frames
 // of XDP_TX in the receiver's ring without waking it. Generic receive offload

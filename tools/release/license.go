@@ -27,7 +27,7 @@ const (
 	stdlib = "stdlib"
 )
 
-// architectures are those of releases: linked modules may differ between them.
+// architectures of releases: linked modules may differ between them.
 var architectures = []string{"amd64", "arm64"}
 
 // permitted are the licences, by SPDX identifier, under which a static executable may be
@@ -37,7 +37,7 @@ var permitted = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "M
 var (
 	// licenseFile matches names of files with licences and notices.
 	licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|copyright|notice|patents)([.-].*)?$`)
-	// noticeFile matches those of them that hold no licence.
+	// noticeFile matches files among them that hold no licence.
 	noticeFile = regexp.MustCompile(`(?i)^(copyright|notice|patents)`)
 )
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flood measures what a flood of SYNs with forged addresses to one service does
-// to another one of the same balancer. In a lab connections to the second service are
-// silent while the first one is flooded, and then speak; honest clients open new
-// connections to both. Fairlead's stateful modes and the kernel's connection tracking,
-// as kube-proxy uses it, get the same flood. cmd/fairlab calls Run.
+// Package flood measures the effect of a flood of SYNs with forged addresses to one
+// service on another one of the same balancer. In a lab connections to the second
+// service are silent while the first one is flooded, and then speak; honest clients
+// open new connections to both. Fairlead's stateful modes and the kernel's connection
+// tracking, as kube-proxy uses it, get the same flood. cmd/fairlab calls Run.
 package flood
 
 import (
