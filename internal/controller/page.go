@@ -24,7 +24,6 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
 	"fairlead.io/fairlead/internal/httpd"
-	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/report"
 	"fairlead.io/fairlead/internal/spec"
 )
@@ -290,11 +289,12 @@ func (o *deps) servePage(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("page: %w", err)
 	}
-	return web.ServePage(ctx, listener, o.pages(), o.log)
+	return httpd.ServePage(ctx, listener, o.pages(), o.log)
 }
 
 func (o *deps) pages() http.Handler {
 	mux := http.NewServeMux()
+	httpd.HandleStyle(mux)
 	answer := httpd.JSON{Log: o.log}.Handler
 	mux.HandleFunc("/{$}", answer(o.showPage))
 	mux.HandleFunc("/api/v1/cluster", answer(func(_ http.ResponseWriter, r *http.Request) (any, error) { return o.overview(r.Context()) }))

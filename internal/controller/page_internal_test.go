@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
-	"fairlead.io/fairlead/internal/observe/web"
+	"fairlead.io/fairlead/internal/httpd"
 	"fairlead.io/fairlead/test/browser"
 )
 
@@ -163,7 +163,7 @@ func servePage(t *testing.T, c client.Client) string {
 	o.Client, o.nodes = c, cachedNodes{cluster: c}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- web.ServePage(ctx, listener, o.pages(), o.log) }()
+	go func() { ended <- httpd.ServePage(ctx, listener, o.pages(), o.log) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {

@@ -9,19 +9,11 @@
 package web
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"embed"
-	"fmt"
 	"log/slog"
-	"mime"
 	"net"
 	"net/http"
-	"net/netip"
-	"path"
-	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -29,12 +21,8 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 )
 
-const (
-	// connections is how many may be open at once, maxStreams how many of them may
-	// be a live view.
-	connections = 128
-	maxStreams  = 32
-)
+// maxStreams is how many connections at once may be a live view.
+const maxStreams = 32
 
 // HealthPath and ReadyPath answer probes: whether the agent is alive, and should get traffic.
 const (
@@ -71,21 +59,13 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	if s.Admit != nil {
 		handler = s.Admit(handler)
 	}
-	return serve(ctx, listener, handler, s.Log)
-}
-
-func serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
-	server := &httpd.Server{
-		Name: "status page", Handler: secure(handler, isLoopback(listener.Addr())), Connections: connections, Log: log,
-	}
-	return server.Serve(ctx, listener)
+	return httpd.ServePage(ctx, listener, handler, s.Log)
 }
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	for path, asset := range assets() {
-		mux.Handle(path, asset)
-	}
+	httpd.HandleStyle(mux)
+	httpd.HandleAssets(mux, files)
 	answer := httpd.JSON{Log: s.Log}.Handler
 	mux.HandleFunc("/api/v1/status", answer(s.status))
 	mux.HandleFunc("/api/v1/services", answer(s.services))
@@ -123,118 +103,10 @@ func ServeReflector(ctx context.Context, listener net.Listener, r observe.Reflec
 	mux.Handle("/metrics", metricsHandler(log, reflectorMetrics(r)))
 	mux.HandleFunc(HealthPath, check(func() error { return nil })) // it is alive if it answers
 	mux.HandleFunc(ReadyPath, check(r.Ready))
-	return serve(ctx, listener, mux, log)
-}
-
-// ServePage serves other pages with the same style, headers and bounds: the handler's, and
-// /assets/. It answers on the listener, which it closes, until ctx ends.
-func ServePage(ctx context.Context, listener net.Listener, pages http.Handler, log *slog.Logger) error {
-	mux := http.NewServeMux()
-	mux.Handle("/", pages)
-	for path, asset := range assets() {
-		if strings.HasPrefix(path, "/assets/") {
-			mux.Handle(path, asset)
-		}
-	}
-	return serve(ctx, listener, mux, log)
-}
-
-// policy is the page's Content-Security-Policy: nothing from other origins, nothing
-// inline, no framing.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-// secure sets security headers and rejects requests that don't only read, that have
-// a body or, at a loopback address, that name another host.
-func secure(next http.Handler, local bool) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		header := w.Header()
-		header.Set("Content-Security-Policy", policy)
-		header.Set("X-Content-Type-Options", "nosniff")
-		header.Set("X-Frame-Options", "DENY")
-		header.Set("Cross-Origin-Resource-Policy", "same-origin")
-		header.Set("Referrer-Policy", "no-referrer")
-		header.Set("Cache-Control", "no-store")
-		switch {
-		case r.Method != http.MethodGet:
-			header.Set("Allow", http.MethodGet)
-			header.Set("Connection", "close") // what a body holds is not read
-			http.Error(w, "only GET is answered here", http.StatusMethodNotAllowed)
-		case r.ContentLength != 0: // -1 is a body of unknown length
-			header.Set("Connection", "close")
-			http.Error(w, "a request has no body here", http.StatusBadRequest)
-		case local && !isLocalName(r.Host):
-			http.Error(w, fmt.Sprintf("host %q: want an IP address or localhost", r.Host), http.StatusMisdirectedRequest)
-		default:
-			next.ServeHTTP(w, r)
-		}
-	})
-}
-
-// isLocalName reports whether a Host header is valid for a loopback listener. It
-// prevents DNS rebinding: a page of another origin whose name resolves to 127.0.0.1
-// sends that name. A request of HTTP/1.0 has no host, and browsers don't send one.
-func isLocalName(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if host == "" || strings.EqualFold(host, "localhost") {
-		return true
-	}
-	_, err := netip.ParseAddr(host)
-	return err == nil
-}
-
-func isLoopback(address net.Addr) bool {
-	tcp, ok := address.(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback()
+	return httpd.ServePage(ctx, listener, mux, log)
 }
 
 // The page has no build step and loads nothing from other origins.
 //
 //go:embed assets
 var files embed.FS
-
-const indexFile = "index.html"
-
-// assets returns a handler for each file by its pattern; the index is the page.
-func assets() map[string]http.Handler {
-	handlers := map[string]http.Handler{}
-	entries, _ := files.ReadDir("assets") // what is embedded can be read
-	for _, e := range entries {
-		content, _ := files.ReadFile(path.Join("assets", e.Name()))
-		pattern := "/assets/" + e.Name()
-		if e.Name() == indexFile {
-			pattern = "/{$}"
-		}
-		handlers[pattern] = asset(e.Name(), content)
-	}
-	return handlers
-}
-
-// asset serves a file, revalidated by its ETag: another agent version may have
-// another page.
-func asset(name string, content []byte) http.Handler {
-	tag := fmt.Sprintf(`"%x"`, sha256.Sum256(content))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", contentType(name))
-		w.Header().Set("Cache-Control", "no-cache")
-		w.Header().Set("ETag", tag)
-		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))
-	})
-}
-
-// contentType doesn't depend on the host's MIME table, which may lack a type.
-func contentType(name string) string {
-	switch path.Ext(name) {
-	case ".js":
-		return "text/javascript; charset=utf-8"
-	case ".css":
-		return "text/css; charset=utf-8"
-	case ".svg":
-		return "image/svg+xml"
-	default:
-		return mime.TypeByExtension(path.Ext(name))
-	}
-}
