@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"fairlead.io/fairlead/cmd/internal/cli"
-	"fairlead.io/fairlead/internal/agent"
 	"fairlead.io/fairlead/internal/config/keepalived"
+	"fairlead.io/fairlead/internal/lb"
 )
 
 // exitFindings is the status of an import that is complete except for the findings
@@ -93,7 +93,7 @@ func addMark(o *keepalived.Options, text string) error {
 	if err != nil || mark == 0 {
 		return cli.Usagef("--mark: %q: want for example 1=192.0.2.1:80/tcp", text)
 	}
-	vips, err := parseEach("mark", strings.Split(list, ","), agent.ParseVIP)
+	vips, err := parseEach("mark", strings.Split(list, ","), lb.ParseVIP)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"fairlead.io/fairlead/cmd/internal/cli"
-	"fairlead.io/fairlead/internal/agent"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/tunnel"
 )
 
 func newNodeCommand(e env) *cobra.Command {
@@ -36,7 +37,7 @@ VIPs must be on a loopback of the worker.`,
 		_ = cmd.MarkFlagRequired(name) // fails only for a flag that isn't there
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		services, err := parseEach("vip", vips, agent.ParseVIP)
+		services, err := parseEach("vip", vips, lb.ParseVIP)
 		if err != nil {
 			return err
 		}
@@ -44,7 +45,7 @@ VIPs must be on a loopback of the worker.`,
 		if err != nil {
 			return err
 		}
-		return agent.EndTunnels(cmd.Context(), device, services, prefixes, loopback, log.logger(e.stderr))
+		return tunnel.End(cmd.Context(), device, services, prefixes, loopback, log.logger(e.stderr))
 	}
 	return cmd
 }

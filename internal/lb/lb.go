@@ -8,6 +8,7 @@ package lb
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -104,6 +105,21 @@ type VIP struct {
 	Port     uint16     `json:"port"`
 	Protocol Protocol   `json:"protocol"`
 	Segment  Segment    `json:"segment,omitzero"`
+}
+
+// ParseVIP reads for example 10.1.1.1:80/tcp or [fd00::1]:53/udp.
+func ParseVIP(text string) (vip VIP, err error) {
+	const want = "want address:port/protocol, such as 10.1.1.1:80/tcp"
+	end, protocol, found := strings.Cut(text, "/")
+	if !found {
+		return vip, fmt.Errorf("vip %q has no protocol: %s", text, want)
+	}
+	at, err := netip.ParseAddrPort(end)
+	if err != nil || at.Port() == 0 {
+		return vip, fmt.Errorf("vip %q: %s", text, want)
+	}
+	vip = VIP{Address: at.Addr(), Port: at.Port()}
+	return vip, errors.Join(CheckAddress(vip.Address), vip.Protocol.UnmarshalText([]byte(protocol)))
 }
 
 // String returns for example "tcp 10.1.1.1:80" or "udp [fd00::1]:53 vlan 100".

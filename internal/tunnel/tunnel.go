@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package tunnel ends balancers' tunnels on a worker. The command "node" calls it.
+package tunnel
 
 import (
 	"context"
@@ -11,7 +12,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -20,10 +20,10 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// EndTunnels decapsulates packets of balancers for VIPs on a worker's interface
+// End decapsulates packets of balancers for VIPs on a worker's interface
 // until ctx ends, and then logs its counters. With loopback the VIPs are on the
 // worker's loopback meanwhile.
-func EndTunnels(ctx context.Context, device string, vips []lb.VIP, balancers []netip.Prefix, loopback bool, log *slog.Logger) (err error) {
+func End(ctx context.Context, device string, vips []lb.VIP, balancers []netip.Prefix, loopback bool, log *slog.Logger) (err error) {
 	remove := func() error { return nil }
 	if loopback {
 		if remove, err = addToLoopback(vips); err != nil {
@@ -81,19 +81,4 @@ func addToLoopback(vips []lb.VIP) (remove func() error, err error) {
 		}
 	}
 	return remove, nil
-}
-
-// ParseVIP reads for example 10.1.1.1:80/tcp or [fd00::1]:53/udp.
-func ParseVIP(text string) (vip lb.VIP, err error) {
-	const want = "want address:port/protocol, such as 10.1.1.1:80/tcp"
-	end, protocol, found := strings.Cut(text, "/")
-	if !found {
-		return vip, fmt.Errorf("vip %q has no protocol: %s", text, want)
-	}
-	at, err := netip.ParseAddrPort(end)
-	if err != nil || at.Port() == 0 {
-		return vip, fmt.Errorf("vip %q: %s", text, want)
-	}
-	vip = lb.VIP{Address: at.Addr(), Port: at.Port()}
-	return vip, errors.Join(lb.CheckAddress(vip.Address), vip.Protocol.UnmarshalText([]byte(protocol)))
 }
