@@ -9,8 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"fairlead.io/fairlead/internal/agent"
-	"fairlead.io/fairlead/internal/config"
+	"fairlead.io/fairlead/internal/observe/web"
 )
 
 // The agent doesn't start without an address that was asked for; the default one
@@ -25,18 +24,18 @@ func TestTakenAddress(t *testing.T) {
 	var said syncBuffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
 
-	page, err := agent.ListenPage(config.Observe{Listen: address, Explicit: true}, nil, log)
+	page, err := web.Listen(address, true, nil, log)
 	if want := "observe.listen " + address.String() + ": bind: address already in use"; page != nil || err == nil || err.Error() != want {
 		t.Errorf("chosen: error %v, want %s", err, want)
 	}
-	page, err = agent.ListenPage(config.Observe{Listen: address}, nil, log)
+	page, err = web.Listen(address, false, nil, log)
 	if page != nil || err != nil {
 		t.Errorf("default: %v, error %v, want neither", page, err)
 	}
 	if !strings.Contains(said.String(), "level=WARN") || !strings.Contains(said.String(), address.String()) {
 		t.Errorf("the log says %q", said.String())
 	}
-	page, err = agent.ListenPage(config.Observe{}, nil, log)
+	page, err = web.Listen(netip.AddrPort{}, false, nil, log)
 	if page != nil || err != nil {
 		t.Errorf("none: %v, error %v, want neither", page, err)
 	}

@@ -26,6 +26,7 @@ import (
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/store"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
@@ -139,7 +140,7 @@ func (a *testAgent) launch(source agent.Source, speaker agent.Speaker, attach fu
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := agent.ListenPage(config.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Explicit: true}, nil, log)
+	page, err := web.Listen(netip.MustParseAddrPort("127.0.0.1:0"), true, nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}

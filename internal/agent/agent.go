@@ -182,7 +182,7 @@ func (a *Agent) Run(ctx context.Context, claim *control.Claim, terminate <-chan 
 		a.servePage,
 		func(ctx context.Context) { a.Events.Follow(ctx, a.store.Watch) },
 		func(ctx context.Context) { a.store.SaveVerdicts(ctx, a.Verdicts, a.Log) },
-		func(ctx context.Context) { reloadOnHangup(ctx, a.Source.Reload) },
+		func(ctx context.Context) { control.ReloadOnHangup(ctx, a.Source.Reload) },
 		a.probeRefused,
 		a.report,
 		a.reportStatistics,

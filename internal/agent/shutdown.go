@@ -54,22 +54,6 @@ func signalled(parent context.Context) (ctx context.Context, terminate <-chan st
 	}
 }
 
-// reloadOnHangup reloads on SIGHUP until ctx ends. A file that is refused is
-// logged by its source.
-func reloadOnHangup(ctx context.Context, reload func() error) {
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
-	for {
-		select {
-		case <-hangup:
-			_ = reload()
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // shutDown drains the node when terminate is closed, and then stops the agent.
 // The routes are withdrawn first, then the traffic that still arrives is waited
 // for, and the agent ends last. If another agent takes over, nothing is withdrawn.

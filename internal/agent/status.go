@@ -8,11 +8,11 @@ import (
 	"net/netip"
 	"time"
 
-	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/announce"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/host/preflight"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/store"
 	"fairlead.io/fairlead/internal/version"
 )
@@ -22,7 +22,7 @@ func (a *Agent) Describe() observe.Status {
 	kernel, _ := preflight.KernelRelease() // empty if it can't be read
 	status := observe.Status{
 		Version: version.Version, Commit: version.Commit(), Node: a.Source.Config().Node.Name, Kernel: kernel,
-		Started: a.Started, Listen: pageAddress(a.Page), Config: observe.Config(a.Source.State()),
+		Started: a.Started, Listen: web.Address(a.Page), Config: observe.Config(a.Source.State()),
 		DataPlane: a.Plane.Describe(),
 	}
 	a.Source.Describe(&status)
@@ -97,7 +97,7 @@ func (a *Agent) Routes() observe.Routes {
 	if conf != nil {
 		r.ASN, r.RouterID = conf.ASN, conf.RouterID
 	}
-	peers := established(r.Peers)
+	peers := observe.Established(r.Peers)
 	for _, d := range a.announcer.Decisions() {
 		r.Announcements = append(r.Announcements, announcement(d, peers, time.Now()))
 	}
@@ -107,22 +107,12 @@ func (a *Agent) Routes() observe.Routes {
 	return r
 }
 
-// established are the peers with a session, without the clients of a reflector.
-func established(peers []bgp.PeerState) (addresses []netip.Addr) {
-	for _, p := range peers {
-		if !p.Dynamic && p.State == bgp.Established {
-			addresses = append(addresses, p.Address)
-		}
-	}
-	return addresses
-}
-
 // announcement describes what was decided about a prefix; peers have a session.
 func announcement(d announce.Decision, peers []netip.Addr, now time.Time) observe.Announcement {
 	shown := observe.Announcement{
 		Prefix: d.Prefix, Services: d.Services, Announced: d.Announced, Since: d.Since, Reason: d.Reason,
 		GracefulShutdown: d.Route.GracefulShutdown, NextHop: d.Route.NextHop,
-		Attributes: attributes(&d.Route.Attributes), Withdrawals: d.Withdrawals,
+		Attributes: observe.Attributes(&d.Route.Attributes), Withdrawals: d.Withdrawals,
 	}
 	if d.Announced {
 		shown.Peers = peers
@@ -131,36 +121,4 @@ func announcement(d announce.Decision, peers []netip.Addr, now time.Time) observ
 		shown.Reason = fmt.Sprintf("damped for %s", max(0, d.Damped.Sub(now)).Round(time.Second))
 	}
 	return shown
-}
-
-// attributes describes a route's attributes in words.
-func attributes(a *bgp.Attributes) (texts []string) {
-	for _, c := range a.Communities {
-		texts = append(texts, c.String())
-	}
-	for _, c := range a.LargeCommunities {
-		texts = append(texts, c.String())
-	}
-	if a.LocalPreference != nil {
-		texts = append(texts, fmt.Sprintf("local-pref %d", *a.LocalPreference))
-	}
-	if a.MED != nil {
-		texts = append(texts, fmt.Sprintf("med %d", *a.MED))
-	}
-	if a.Prepend > 0 {
-		texts = append(texts, fmt.Sprintf("prepend %d", a.Prepend))
-	}
-	if a.LinkBandwidth > 0 {
-		texts = append(texts, fmt.Sprintf("bandwidth %s", bitsPerSecond(float64(a.LinkBandwidth)*8)))
-	}
-	return texts
-}
-
-// bitsPerSecond is a bandwidth as the configuration has it: "10G".
-func bitsPerSecond(bits float64) string {
-	prefixes := []string{"", "k", "M", "G", "T"}
-	for len(prefixes) > 1 && bits >= 1000 {
-		bits, prefixes = bits/1000, prefixes[1:]
-	}
-	return fmt.Sprintf("%.4g%s", bits, prefixes[0])
 }

@@ -4,12 +4,9 @@ package agent
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -23,6 +20,7 @@ import (
 	"fairlead.io/fairlead/internal/host/preflight"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/podroute"
 	"fairlead.io/fairlead/internal/routehook"
 	"fairlead.io/fairlead/internal/store"
@@ -75,7 +73,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	page, err := ListenPage(conf.Observe, secure, o.Log)
+	page, err := web.Listen(conf.Observe.Listen, conf.Observe.Explicit, secure, o.Log)
 	if err != nil {
 		return err
 	}
@@ -259,40 +257,6 @@ func (o Options) pins(node string) (string, error) {
 		return filepath.Join(PinRoot, node), nil
 	}
 	return filepath.Abs(o.PinDir)
-}
-
-// ListenPage listens on the address of the status page, over TLS unless that is nil; nil is no
-// page. An address that was chosen has to be free. The default one may be taken: forwarding
-// takes priority.
-func ListenPage(o config.Observe, secure *tls.Config, log *slog.Logger) (net.Listener, error) {
-	if !o.Listen.IsValid() {
-		return nil, nil
-	}
-	listener, err := net.Listen("tcp", o.Listen.String())
-	if err == nil {
-		scheme := "http"
-		if secure != nil {
-			scheme, listener = "https", tls.NewListener(listener, secure)
-		}
-		log.Info("status page", "url", scheme+"://"+listener.Addr().String()+"/")
-		return listener, nil
-	}
-	if cause, ok := errors.AsType[*net.OpError](err); ok {
-		err = cause.Err // the rest repeats the address
-	}
-	if o.Explicit {
-		return nil, fmt.Errorf("observe.listen %s: %w", o.Listen, err)
-	}
-	log.Warn("no status page and no metrics: set observe.listen", "address", o.Listen.String(), "error", err)
-	return nil, nil
-}
-
-// pageAddress is the address of the status page; empty without one.
-func pageAddress(page net.Listener) string {
-	if page == nil {
-		return ""
-	}
-	return page.Addr().String()
 }
 
 // Needs are what a configuration needs of the machine.

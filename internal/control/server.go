@@ -11,8 +11,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"os/signal"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
@@ -245,4 +248,20 @@ func (s *server) drains(do func(context.Context, store.Target) error) http.Handl
 		}
 		return nil, refused(do(r.Context(), target))
 	})
+}
+
+// ReloadOnHangup reloads on SIGHUP until ctx ends. A file that is refused is
+// logged by its source.
+func ReloadOnHangup(ctx context.Context, reload func() error) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	for {
+		select {
+		case <-hangup:
+			_ = reload()
+		case <-ctx.Done():
+			return
+		}
+	}
 }

@@ -236,3 +236,45 @@ func (a Announcement) cause() string {
 	}
 	return few(a.Services)
 }
+
+// Established returns the addresses of the peers with a session, without the clients of a reflector.
+func Established(peers []bgp.PeerState) (addresses []netip.Addr) {
+	for _, p := range peers {
+		if !p.Dynamic && p.State == bgp.Established {
+			addresses = append(addresses, p.Address)
+		}
+	}
+	return addresses
+}
+
+// Attributes describes a route's attributes in words.
+func Attributes(a *bgp.Attributes) (texts []string) {
+	for _, c := range a.Communities {
+		texts = append(texts, c.String())
+	}
+	for _, c := range a.LargeCommunities {
+		texts = append(texts, c.String())
+	}
+	if a.LocalPreference != nil {
+		texts = append(texts, fmt.Sprintf("local-pref %d", *a.LocalPreference))
+	}
+	if a.MED != nil {
+		texts = append(texts, fmt.Sprintf("med %d", *a.MED))
+	}
+	if a.Prepend > 0 {
+		texts = append(texts, fmt.Sprintf("prepend %d", a.Prepend))
+	}
+	if a.LinkBandwidth > 0 {
+		texts = append(texts, fmt.Sprintf("bandwidth %s", bitsPerSecond(float64(a.LinkBandwidth)*8)))
+	}
+	return texts
+}
+
+// bitsPerSecond is a bandwidth as the configuration has it: "10G".
+func bitsPerSecond(bits float64) string {
+	prefixes := []string{"", "k", "M", "G", "T"}
+	for len(prefixes) > 1 && bits >= 1000 {
+		bits, prefixes = bits/1000, prefixes[1:]
+	}
+	return fmt.Sprintf("%.4g%s", bits, prefixes[0])
+}

@@ -10,10 +10,14 @@ package web
 
 import (
 	"context"
+	"crypto/tls"
 	"embed"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -51,6 +55,40 @@ type Server struct {
 // New returns a server.
 func New(c Config) *Server {
 	return &Server{Config: c, streams: make(chan struct{}, maxStreams)}
+}
+
+// Listen listens on the address of the status page, over TLS unless that is nil; nil is no
+// page. An address that was chosen has to be free. The default one may be taken: forwarding
+// takes priority.
+func Listen(address netip.AddrPort, chosen bool, secure *tls.Config, log *slog.Logger) (net.Listener, error) {
+	if !address.IsValid() {
+		return nil, nil
+	}
+	listener, err := net.Listen("tcp", address.String())
+	if err == nil {
+		scheme := "http"
+		if secure != nil {
+			scheme, listener = "https", tls.NewListener(listener, secure)
+		}
+		log.Info("status page", "url", scheme+"://"+listener.Addr().String()+"/")
+		return listener, nil
+	}
+	if cause, ok := errors.AsType[*net.OpError](err); ok {
+		err = cause.Err // the rest repeats the address
+	}
+	if chosen {
+		return nil, fmt.Errorf("observe.listen %s: %w", address, err)
+	}
+	log.Warn("no status page and no metrics: set observe.listen", "address", address.String(), "error", err)
+	return nil, nil
+}
+
+// Address is the address of the status page; empty without one.
+func Address(page net.Listener) string {
+	if page == nil {
+		return ""
+	}
+	return page.Addr().String()
 }
 
 // Serve answers on the listener, which it closes, until ctx ends.

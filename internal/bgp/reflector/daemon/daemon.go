@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package daemon runs a route reflector as a process: it follows the configuration file, and shows the
+// reflector on a control socket and over HTTP. The command "reflector" calls it.
+package daemon
 
 import (
 	"context"
@@ -18,9 +20,9 @@ import (
 	"fairlead.io/fairlead/internal/version"
 )
 
-// RunReflector runs a route reflector with a configuration file until ctx ends. It
+// Run runs a route reflector with a configuration file until ctx ends. It
 // is shown as an agent is, on a control socket and over HTTP.
-func RunReflector(ctx context.Context, path, socket string, log *slog.Logger) (err error) {
+func Run(ctx context.Context, path, socket string, log *slog.Logger) (err error) {
 	started := time.Now()
 	settings, err := config.Open(path, log, config.ParseReflector)
 	if err != nil {
@@ -31,7 +33,7 @@ func RunReflector(ctx context.Context, path, socket string, log *slog.Logger) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, claim.Release()) }()
-	page, err := ListenPage(settings.Config().Observe, nil, log)
+	page, err := web.Listen(settings.Config().Observe.Listen, settings.Config().Observe.Explicit, nil, log)
 	if err != nil {
 		return err
 	}
@@ -55,7 +57,7 @@ func RunReflector(ctx context.Context, path, socket string, log *slog.Logger) (e
 		Commit:      version.Commit(),
 		Name:        settings.Config().Name,
 		Started:     started,
-		Listen:      pageAddress(page),
+		Listen:      web.Address(page),
 		Config:      func() observe.Config { return observe.Config(settings.State()) },
 		Routes:      func() observe.Routes { return reflectedRoutes(core, settings.Config()) },
 		ClientsBack: core.Ready,
@@ -67,7 +69,7 @@ func RunReflector(ctx context.Context, path, socket string, log *slog.Logger) (e
 	})
 	group.Go(func() error { return control.ServeReflector(ctx, listener, shown, settings.Reload, log) })
 	group.Go(func() error {
-		reloadOnHangup(ctx, settings.Reload)
+		control.ReloadOnHangup(ctx, settings.Reload)
 		return nil
 	})
 	if page != nil {
@@ -79,11 +81,11 @@ func RunReflector(ctx context.Context, path, socket string, log *slog.Logger) (e
 // reflectedRoutes describes what a reflector passes on, and to which routers.
 func reflectedRoutes(core *reflector.Reflector, conf *config.Reflector) observe.Routes {
 	shown := observe.Routes{Enabled: true, ASN: conf.BGP.ASN, RouterID: conf.BGP.RouterID, Peers: core.Peers()}
-	peers := established(shown.Peers)
+	peers := observe.Established(shown.Peers)
 	for _, route := range core.Routes() {
 		shown.Announcements = append(shown.Announcements, observe.Announcement{
 			Prefix: route.Prefix, NextHop: route.NextHop, From: route.Clients, Announced: true, Since: route.Since,
-			Peers: peers, GracefulShutdown: route.Attributes.GracefulShutdown, Attributes: attributes(&route.Attributes),
+			Peers: peers, GracefulShutdown: route.Attributes.GracefulShutdown, Attributes: observe.Attributes(&route.Attributes),
 		})
 	}
 	return shown
