@@ -12,6 +12,7 @@ import (
 	"fairlead.io/fairlead/internal/agent"
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/source/node"
 )
 
 const defaultConfig = "/etc/fairlead/fairlead.yaml"
@@ -53,9 +54,9 @@ the agents has been deleted the node leaves too, and nothing is left in its kern
 	flags.StringVar(&o.Kubernetes.Namespace, "namespace", "", "namespace with the Secrets of BGPPeers (default: the pod's)")
 	flags.StringVar(&o.Kubernetes.DaemonSet, "daemonset", "", "the agents' DaemonSet: an agent that is terminated after its deletion leaves nothing on the node")
 	flags.StringVar(&o.Kubernetes.HashSeedSecret, "hash-seed-secret", "", "Secret with the hash seed, in place of dataplane.hashSeed")
-	flags.BoolVar(&o.Kubernetes.BalancerPods, "balancer-pods", false, "lead VIPs to this node's balancer pods: pods of the namespace with the annotation fairlead.io/vip-prefixes")
-	flags.BoolVar(&o.Kubernetes.MetricsSecure, "metrics-secure", false, "serve status page and metrics over TLS, to clients with a token that may get /metrics")
-	flags.StringVar(&o.StateDir, "state-dir", "", "folder for the last known state (default: "+agent.StateRoot+"/NODE)")
+	flags.BoolVar(&o.BalancerPods, "balancer-pods", false, "lead VIPs to this node's balancer pods: pods of the namespace with the annotation fairlead.io/vip-prefixes")
+	flags.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve status page and metrics over TLS, to clients with a token that may get /metrics")
+	flags.StringVar(&o.StateDir, "state-dir", "", "folder for the last known state (default: "+node.StateRoot+"/NODE)")
 	log.register(cmd)
 	registerSocket(cmd, &o.Socket, control.DefaultSocket, "the agent's control socket")
 	cli.Complete(cmd, "config", completeFiles)
@@ -64,11 +65,11 @@ the agents has been deleted the node leaves too, and nothing is left in its kern
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o.Log = log.logger(e.stderr)
 		switch {
-		case o.Kubernetes.BalancerPods && !o.Kubernetes.On:
+		case o.BalancerPods && !o.Kubernetes.On:
 			return cli.Usagef("--balancer-pods: only with --kubernetes")
 		case o.Kubernetes.ControlKubeconfig != "" && !o.Kubernetes.On:
 			return cli.Usagef("--control-kubeconfig: only with --kubernetes")
-		case o.Kubernetes.MetricsSecure && !o.Kubernetes.On:
+		case o.MetricsSecure && !o.Kubernetes.On:
 			return cli.Usagef("--metrics-secure: only with --kubernetes")
 		case o.RemoveOnExit && o.Kubernetes.On:
 			return cli.Usagef("--remove-on-exit: not with --kubernetes, see --daemonset")

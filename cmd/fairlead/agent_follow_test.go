@@ -11,11 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.io/fairlead/internal/agent"
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/lb"
-	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/source"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
@@ -25,7 +23,7 @@ type scriptedSource struct {
 	updates chan source.Update
 	// done follows each update that was taken over.
 	done chan struct{}
-	plan agent.Shutdown
+	plan source.Shutdown
 }
 
 func (s *scriptedSource) Config() *config.Config {
@@ -35,12 +33,12 @@ func (s *scriptedSource) Config() *config.Config {
 	}
 }
 
-func (s *scriptedSource) State() config.State                     { return config.State{} }
-func (s *scriptedSource) Reload() error                           { return nil }
-func (s *scriptedSource) Shutdown(context.Context) agent.Shutdown { return s.plan }
-func (s *scriptedSource) Forget() error                           { return nil }
-func (s *scriptedSource) Describe(status *observe.Status) {
-	status.Kubernetes = &source.State{Server: "https://there", Reachable: true}
+func (s *scriptedSource) State() config.State                      { return config.State{} }
+func (s *scriptedSource) Reload() error                            { return nil }
+func (s *scriptedSource) Shutdown(context.Context) source.Shutdown { return s.plan }
+func (s *scriptedSource) Forget() error                            { return nil }
+func (s *scriptedSource) Followed() (cluster, clouds *source.State) {
+	return &source.State{Server: "https://there", Reachable: true}, nil
 }
 
 func (s *scriptedSource) Run(ctx context.Context, apply func(source.Update) error) error {
@@ -147,7 +145,7 @@ func TestTerminatedFollower(t *testing.T) {
 		t.Error("the data plane serves nothing any more")
 	}
 
-	for _, plan := range []agent.Shutdown{{Reason: "cordoned"}, {Reason: "uninstalled", Permanent: true}} {
+	for _, plan := range []source.Shutdown{{Reason: "cordoned"}, {Reason: "uninstalled", Permanent: true}} {
 		a, s, speaker := launchFollower(t)
 		s.plan = plan
 		close(a.terminate)

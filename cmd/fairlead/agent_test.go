@@ -27,6 +27,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/observe/web"
+	"fairlead.io/fairlead/internal/source/node"
 	"fairlead.io/fairlead/internal/store"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
@@ -126,7 +127,7 @@ func launchAgent(t *testing.T, text string, speaker agent.Speaker, attach func()
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.launch(agent.File{Source: settings}, speaker, attach)
+	a.launch(node.File{Source: settings}, speaker, attach)
 	return a
 }
 

@@ -44,11 +44,11 @@ type Source interface {
 	Reload() error
 	// Shutdown plans the end of the agent after SIGTERM. If ctx ends before the plan
 	// is known, another agent takes over.
-	Shutdown(ctx context.Context) Shutdown
+	Shutdown(ctx context.Context) source.Shutdown
 	// Forget removes what is saved for the next agent, once Run has returned.
 	Forget() error
-	// Describe adds to a status how an API server is followed.
-	Describe(status *observe.Status)
+	// Followed returns how the API server of a cluster is followed, or one for clouds; nil without one.
+	Followed() (cluster, clouds *source.State)
 }
 
 // Plane is a data plane as an agent runs it.

@@ -15,7 +15,7 @@ import (
 // leadToPods leads VIPs to the balancer pods of the node until stop is called. Their prefixes
 // are announced by a speaker in the place of the given one, if there is one.
 func (o Options) leadToPods(ctx context.Context, conf *config.Config, speaker *Speaker) (stop func(), err error) {
-	if !o.Kubernetes.BalancerPods {
+	if !o.BalancerPods {
 		return func() {}, nil
 	}
 	api, namespace, err := kube.LoadConfig(o.Kubernetes.Kubeconfig, o.Kubernetes.Namespace, "fairlead-agent/"+version.Version)

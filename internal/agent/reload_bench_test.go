@@ -23,6 +23,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/source/node"
 )
 
 // benchConfig is a file of services with 16 backends each; the first changed of them have
@@ -120,7 +121,7 @@ func startOnXDP(b testing.TB, file []byte) (*Agent, string) {
 		PinDir: pins, Interfaces: []string{"fl0"}, Mode: "auto", Log: log, Capacity: capacity(source.Config()),
 	})
 	a := New(Config{
-		Started: time.Now(), Source: File{Source: source}, Drains: path + ".drains", Verdicts: path + ".health", Events: observe.NewRecorder(log), Log: log,
+		Started: time.Now(), Source: node.File{Source: source}, Drains: path + ".drains", Verdicts: path + ".health", Events: observe.NewRecorder(log), Log: log,
 		Plane: benchPlane{xdpPlane{dp, false}},
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -135,9 +135,7 @@ func pause(ctx context.Context, d time.Duration) {
 // and the problems of objects.
 func (a *Agent) reportedRoutes() (r v1alpha1.BalancerNodeStatus) {
 	r.Observed, r.Draining = a.Reporter.Delivered(), a.Reporter.Draining()
-	var status observe.Status
-	a.Source.Describe(&status)
-	if server := status.Followed(); server != nil {
+	if server := cmp.Or(a.Source.Followed()); server != nil {
 		addProblems(&r, server.Problems)
 	}
 	if a.announcer == nil {

@@ -15,15 +15,6 @@ import (
 	"fairlead.io/fairlead/internal/store"
 )
 
-// Shutdown is what an agent does on SIGTERM.
-type Shutdown struct {
-	// Reason says why the node leaves with its agent, so that it has to be drained;
-	// empty if another agent takes over.
-	Reason string
-	// Permanent says that no agent will run here again: nothing is left on the node.
-	Permanent bool
-}
-
 // signalled returns an agent's context in the place of its command's: it ends on
 // SIGINT, or on the second SIGTERM; the first one closes terminate. Release
 // restores the default handling of signals.

@@ -25,7 +25,7 @@ func (a *Agent) Describe() observe.Status {
 		Started: a.Started, Listen: web.Address(a.Page), Config: observe.Config(a.Source.State()),
 		DataPlane: a.Plane.Describe(),
 	}
-	a.Source.Describe(&status)
+	status.Kubernetes, status.APIServer = a.Source.Followed()
 	return status
 }
 

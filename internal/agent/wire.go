@@ -4,9 +4,11 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -18,20 +20,20 @@ import (
 	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/host/preflight"
+	"fairlead.io/fairlead/internal/httpd/review"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/podroute"
 	"fairlead.io/fairlead/internal/routehook"
+	"fairlead.io/fairlead/internal/source/kube"
+	"fairlead.io/fairlead/internal/source/node"
 	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/internal/version"
 )
 
-const (
-	// PinRoot has a folder for each node's data plane.
-	PinRoot = "/sys/fs/bpf/fairlead"
-	// StateRoot has a folder for each node's last state.
-	StateRoot = "/run/fairlead"
-)
+// PinRoot has a folder for each node's data plane.
+const PinRoot = "/sys/fs/bpf/fairlead"
 
 // Options are those of the command "agent".
 type Options struct {
@@ -39,13 +41,17 @@ type Options struct {
 	Config, Socket string
 	// PinDir is the folder of the data plane; empty: in PinRoot.
 	PinDir string
-	// StateDir is the folder of the last state of services that aren't in the file; empty: in
-	// StateRoot.
+	// StateDir is node.Options'.
 	StateDir string
 	// RemoveOnExit says that no agent will run here again after SIGTERM, as in a balancer pod.
 	RemoveOnExit bool
-	Kubernetes   Kubernetes
-	Log          *slog.Logger
+	Kubernetes   node.KubernetesOptions
+	// BalancerPods leads VIPs to pods of Namespace that are balancers.
+	BalancerPods bool
+	// MetricsSecure serves the status page and metrics over TLS, to clients that the API server
+	// allows.
+	MetricsSecure bool
+	Log           *slog.Logger
 }
 
 // Run runs an agent until a signal ends it.
@@ -69,7 +75,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	secure, admit, err := o.Kubernetes.access(o.Log)
+	secure, admit, err := o.access()
 	if err != nil {
 		return err
 	}
@@ -91,10 +97,10 @@ func Run(ctx context.Context, o Options) (err error) {
 		Drains: store.DrainsPath(o.Socket), Verdicts: store.VerdictsPath(o.Socket),
 	}
 	switch from := from.(type) {
-	case *kubernetesSource:
-		c.Reporter = from.cluster
-	case *apiSource:
-		c.Reporter = from.server
+	case *node.Kubernetes:
+		c.Reporter = from.Cluster
+	case *node.API:
+		c.Reporter = from.Server
 	}
 	switch {
 	case conf.BGP != nil:
@@ -136,20 +142,41 @@ func checkForwarding(conf *config.Config, off []string, log *slog.Logger) {
 
 // open follows the agent's source until ctx ends.
 func (o Options) open(ctx context.Context) (Source, error) {
+	options := node.Options{StateDir: o.StateDir, Limits: Limits(), Log: o.Log}
 	if o.Kubernetes.On {
-		return openKubernetes(ctx, o.Config, o.StateDir, o.Kubernetes, o.Log)
+		return node.OpenKubernetes(ctx, o.Config, o.Kubernetes, options)
 	}
 	setHeapGrowth(parsingGrowth)
 	defer setHeapGrowth(startingGrowth)
-	settings, err := config.Open(o.Config, o.Log, config.Parser(Limits()))
+	settings, err := config.Open(o.Config, o.Log, config.Parser(options.Limits))
 	if err != nil {
 		return nil, err
 	}
-	file := File{settings, o.RemoveOnExit}
+	file := node.File{Source: settings, Permanent: o.RemoveOnExit}
 	if settings.Config().APIServer != nil {
-		return openAPI(file, o.StateDir, o.Log)
+		return node.OpenAPI(file, options)
 	}
 	return file, nil
+}
+
+// access returns how the status page and metrics are served, and who may read them; nil for all.
+// Probes need no token.
+func (o Options) access() (*tls.Config, func(http.Handler) http.Handler, error) {
+	if !o.MetricsSecure {
+		return nil, nil, nil
+	}
+	cluster, _, err := kube.LoadConfig(o.Kubernetes.Kubeconfig, o.Kubernetes.Namespace, "fairlead-agent/"+version.Version)
+	if err != nil {
+		return nil, nil, err
+	}
+	reviewer, err := review.New(cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	secure, err := review.TLS()
+	return secure, func(next http.Handler) http.Handler {
+		return reviewer.Require(next, o.Log, web.HealthPath, web.ReadyPath)
+	}, err
 }
 
 func openXDP(conf *config.Config, pins string, events *observe.Recorder, log *slog.Logger) (*xdp.Plane, error) {
@@ -177,8 +204,10 @@ func openXDP(conf *config.Config, pins string, events *observe.Recorder, log *sl
 func openHook(conf *config.Config, events *observe.Recorder, log *slog.Logger) *routehook.Hook {
 	return routehook.Open(routehook.Config{
 		Program: conf.Routes.Hook, Timeout: conf.Routes.Timeout, Node: conf.Node.Name,
-		Address: func(prefix netip.Prefix) netip.Addr { return ownAddress(conf.Node.Interfaces, prefix.Addr().Is4()) },
-		Events:  events, Log: log,
+		Address: func(prefix netip.Prefix) netip.Addr {
+			return node.OwnAddress(conf.Node.Interfaces, prefix.Addr().Is4())
+		},
+		Events: events, Log: log,
 	})
 }
 
@@ -209,7 +238,7 @@ func (o Options) removeState(from Source, pins string) error {
 	if err := from.Forget(); err != nil {
 		return err
 	}
-	if o.Kubernetes.BalancerPods {
+	if o.BalancerPods {
 		if err := podroute.Remove(); err != nil {
 			return err
 		}
@@ -221,11 +250,11 @@ func (o Options) removeState(from Source, pins string) error {
 // Remove removes what a stopped agent left in the kernel. It claims the control
 // socket, so that no running agent loses its data plane.
 func Remove(o Options) (err error) {
-	node := ""
+	name := ""
 	switch {
 	case o.PinDir != "":
 	case o.Kubernetes.On:
-		if node, err = o.Kubernetes.node(); err != nil {
+		if name, err = o.Kubernetes.Node(); err != nil {
 			return err
 		}
 	default:
@@ -233,9 +262,9 @@ func Remove(o Options) (err error) {
 		if err != nil {
 			return err
 		}
-		node = settings.Config().Node.Name
+		name = settings.Config().Node.Name
 	}
-	pins, err := o.pins(node)
+	pins, err := o.pins(name)
 	if err != nil {
 		return err
 	}

@@ -45,3 +45,12 @@ type Routes struct {
 	// ShutdownDelay is bgp.Config's.
 	ShutdownDelay time.Duration
 }
+
+// Shutdown is the plan of an agent for SIGTERM.
+type Shutdown struct {
+	// Reason says why the node leaves with its agent, so that it has to be drained;
+	// empty if another agent takes over.
+	Reason string
+	// Permanent says that no agent will run here again: nothing is left on the node.
+	Permanent bool
+}

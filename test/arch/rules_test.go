@@ -52,7 +52,7 @@ var commandImports = map[string][]string{
 	"cmd/fairlead": {
 		"cmd/internal/cli",
 		"internal/agent", "internal/apiserver", "internal/config", "internal/control", "internal/controller", "internal/frame",
-		"internal/host", "internal/kubectl", "internal/lb", "internal/observe", "internal/tunnel", "internal/version", "internal/bgp/reflector",
+		"internal/host", "internal/kubectl", "internal/lb", "internal/observe", "internal/source/node", "internal/tunnel", "internal/version", "internal/bgp/reflector",
 		"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term",
 	},
 	"cmd/fairlab": {

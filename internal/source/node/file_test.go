@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package node
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/source"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
 // A changed file is applied as the difference from the file that was last applied, also if
@@ -32,7 +33,7 @@ func TestFileAppliesDifference(t *testing.T) {
 		}
 	}
 	write(80, 80, 80)
-	settings, err := config.Open(path, slog.New(slog.DiscardHandler), config.Parser(Limits()))
+	settings, err := config.Open(path, slog.New(slog.DiscardHandler), config.Parser(dataplanetest.Limits()))
 	if err != nil {
 		t.Fatal(err)
 	}

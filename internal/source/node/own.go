@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package node
 
 import (
 	"crypto/sha256"
@@ -41,11 +41,11 @@ func findOwnNode(name string, conf *config.Config, four, six netip.Addr) (own ow
 	if own.routerID = four; four.IsValid() {
 		return own, nil
 	}
-	if own.routerID = ownAddress(own.interfaces, true); own.routerID.IsValid() {
+	if own.routerID = OwnAddress(own.interfaces, true); own.routerID.IsValid() {
 		return own, nil
 	}
 	if !six.IsValid() {
-		six = ownAddress(own.interfaces, false)
+		six = OwnAddress(own.interfaces, false)
 	}
 	if !six.IsValid() {
 		return own, errors.New("bgp.routerID: missing: the node has no address")
@@ -108,9 +108,9 @@ func addressesOf(i *net.Interface) (list []netip.Addr) {
 	return list
 }
 
-// ownAddress is the first global unicast address of a family on interfaces; invalid without
+// OwnAddress is the first global unicast address of a family on interfaces; invalid without
 // one.
-func ownAddress(interfaces []string, four bool) netip.Addr {
+func OwnAddress(interfaces []string, four bool) netip.Addr {
 	for _, name := range interfaces {
 		i, err := net.InterfaceByName(name)
 		if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package node
 
 import (
 	"context"
@@ -13,8 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/source"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
 // Services come from the API server that a file names, and routes from the file.
@@ -44,7 +45,12 @@ func TestAPISource(t *testing.T) {
 	write("fairlead.yaml", file)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	from, err := Options{Config: filepath.Join(dir, "fairlead.yaml"), StateDir: filepath.Join(dir, "state"), Log: slog.New(slog.DiscardHandler)}.open(ctx)
+	options := Options{StateDir: filepath.Join(dir, "state"), Limits: dataplanetest.Limits(), Log: slog.New(slog.DiscardHandler)}
+	settings, err := config.Open(filepath.Join(dir, "fairlead.yaml"), options.Log, config.Parser(options.Limits))
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := OpenAPI(File{Source: settings}, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,12 +71,12 @@ func TestAPISource(t *testing.T) {
 			peers += len(u.Routes.Peers)
 		}
 	}
-	var status observe.Status
-	for status.APIServer == nil || status.APIServer.Synced.IsZero() {
-		from.Describe(&status)
+	_, state := from.Followed()
+	for state.Synced.IsZero() {
+		_, state = from.Followed()
 	}
-	if a := status.APIServer; a.Server != server.URL || !a.Reachable || a.Objects != 1 || status.Followed() != a {
-		t.Errorf("the status is %+v", a)
+	if state.Server != server.URL || !state.Reachable || state.Objects != 1 {
+		t.Errorf("the state is %+v", state)
 	}
 	write("fairlead.yaml", strings.Replace(file, "tokenFile: token", "tokenFile: fairlead.yaml", 1))
 	if err := from.Reload(); err == nil || !strings.Contains(err.Error(), "want one line with a token") {
