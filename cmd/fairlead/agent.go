@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"fairlead.io/fairlead/cmd/internal/cli"
-	"fairlead.io/fairlead/internal/agent"
+	"fairlead.io/fairlead/internal/balancer"
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/source/node"
@@ -18,7 +18,7 @@ import (
 const defaultConfig = "/etc/fairlead/fairlead.yaml"
 
 func newAgentCommand(e env) *cobra.Command {
-	var o agent.Options
+	var o balancer.Options
 	var log logFlags
 	remove := false
 	cmd := &cobra.Command{
@@ -44,7 +44,7 @@ the agents has been deleted the node leaves too, and nothing is left in its kern
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.Config, "config", defaultConfig, "configuration file")
-	flags.StringVar(&o.PinDir, "pin-dir", "", "folder in a BPF file system for the data plane (default: "+agent.PinRoot+"/NODE)")
+	flags.StringVar(&o.PinDir, "pin-dir", "", "folder in a BPF file system for the data plane (default: "+balancer.PinRoot+"/NODE)")
 	flags.BoolVar(&remove, "remove", false, "remove what a stopped agent left in the kernel, and exit")
 	flags.BoolVar(&o.RemoveOnExit, "remove-on-exit", false, "after SIGTERM leave nothing in the kernel: no agent will follow, as in a balancer pod")
 	flags.BoolVar(&o.Kubernetes.On, "kubernetes", false, "serve what the Kubernetes cluster of this node configures")
@@ -75,9 +75,9 @@ the agents has been deleted the node leaves too, and nothing is left in its kern
 			return cli.Usagef("--remove-on-exit: not with --kubernetes, see --daemonset")
 		}
 		if remove {
-			return printedConfigError(e, agent.Remove(o))
+			return printedConfigError(e, balancer.Remove(o))
 		}
-		return printedConfigError(e, agent.Run(cmd.Context(), o))
+		return printedConfigError(e, balancer.Run(cmd.Context(), o))
 	}
 	return cmd
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"fairlead.io/fairlead/cmd/internal/cli"
-	"fairlead.io/fairlead/internal/agent"
+	"fairlead.io/fairlead/internal/balancer/plane"
 	"fairlead.io/fairlead/internal/config"
 )
 
@@ -108,7 +108,7 @@ func loadConfig(path string, kubernetes bool) (c config.Either, err error) {
 		return c, err
 	}
 	return config.Load(path, func(name, text string) (config.Either, error) {
-		return config.ParseEither(name, text, agent.Limits())
+		return config.ParseEither(name, text, plane.Limits())
 	})
 }
 

@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"fairlead.io/fairlead/cmd/internal/cli"
-	"fairlead.io/fairlead/internal/agent"
+	"fairlead.io/fairlead/internal/balancer"
+	"fairlead.io/fairlead/internal/balancer/plane"
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/host/preflight"
 )
@@ -45,14 +46,14 @@ agent could not run.`,
 }
 
 func (o preflightOptions) run(e env) error {
-	interfaces, pins, needs := o.interfaces, agent.PinRoot, preflight.Needs{IPVS: preflight.Optional}
+	interfaces, pins, needs := o.interfaces, balancer.PinRoot, preflight.Needs{IPVS: preflight.Optional}
 	if o.config != "" {
-		conf, err := config.Load(o.config, config.Parser(agent.Limits()))
+		conf, err := config.Load(o.config, config.Parser(plane.Limits()))
 		if err != nil {
 			return printedConfigError(e, err)
 		}
-		interfaces, needs = conf.Node.Interfaces, agent.Needs(conf)
-		pins = filepath.Join(agent.PinRoot, conf.Node.Name)
+		interfaces, needs = conf.Node.Interfaces, balancer.Needs(conf)
+		pins = filepath.Join(balancer.PinRoot, conf.Node.Name)
 	} else if len(interfaces) == 0 {
 		var err error
 		if interfaces, err = interfacesUp(); err != nil {

@@ -2,7 +2,7 @@
 
 // Package agent runs a balancer node: it takes what a source says, has backends
 // probed and services programmed, announces their routes, and shows all of it.
-// The commands "agent" and "reflector" call it.
+// Package balancer opens its parts.
 package agent
 
 import (
@@ -79,8 +79,10 @@ type Speaker interface {
 // Config is what an agent is made of.
 type Config struct {
 	Started time.Time
-	Source  Source
-	Plane   Plane
+	// Kernel is the release of the running kernel; empty if it is unknown.
+	Kernel string
+	Source Source
+	Plane  Plane
 	// Page is where the status page listens; nil: the agent is shown on the control
 	// socket only.
 	Page net.Listener
@@ -259,20 +261,14 @@ func (a *Agent) prepare(ctx context.Context) {
 	a.Plane.Prepare(services)
 }
 
-// By how many percent the heap may grow until garbage is collected.
-const (
-	// Parsing a file leaves a hundred times its size of garbage, and little that stays: the
-	// heap grows to what it takes anyway with all services programmed.
-	parsingGrowth  = 200
-	startingGrowth = 100
-	// Once it has started an agent allocates little, so that frequent collections cost less
-	// than a heap that doubles.
-	heapGrowth = 50
-)
+// heapGrowth is by how many percent the heap of an agent that has started may grow until garbage is
+// collected. It allocates little from then on, so that frequent collections cost less than a heap that
+// doubles.
+const heapGrowth = 50
 
-// setHeapGrowth sets by how many percent the heap may grow. The environment's GOGC takes
+// SetHeapGrowth sets by how many percent the heap may grow. The environment's GOGC takes
 // precedence.
-func setHeapGrowth(percent int) {
+func SetHeapGrowth(percent int) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(percent)
 	}
@@ -281,7 +277,7 @@ func setHeapGrowth(percent int) {
 // trimHeap returns to the kernel what only the start has needed, such as the syntax tree of
 // the file.
 func trimHeap() {
-	setHeapGrowth(heapGrowth)
+	SetHeapGrowth(heapGrowth)
 	debug.FreeOSMemory()
 }
 

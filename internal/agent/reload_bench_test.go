@@ -117,12 +117,14 @@ func startOnXDP(b testing.TB, file []byte) (*Agent, string) {
 		b.Fatal(err)
 	}
 	pins := fmt.Sprintf("/sys/fs/bpf/fairlead-bench-%d-%d", os.Getpid(), time.Now().UnixNano())
+	conf := source.Config().Dataplane
 	dp := openInNamespace(b, xdp.Config{
-		PinDir: pins, Interfaces: []string{"fl0"}, Mode: "auto", Log: log, Capacity: capacity(source.Config()),
+		PinDir: pins, Interfaces: []string{"fl0"}, Mode: "auto", Log: log,
+		Capacity: xdp.Capacity{Services: conf.Services, Backends: conf.Backends, Flows: conf.Flows, Sessions: conf.NATSessions},
 	})
 	a := New(Config{
 		Started: time.Now(), Source: node.File{Source: source}, Drains: path + ".drains", Verdicts: path + ".health", Events: observe.NewRecorder(log), Log: log,
-		Plane: benchPlane{xdpPlane{dp, false}},
+		Plane: benchPlane{dp},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -149,7 +151,9 @@ func startOnXDP(b testing.TB, file []byte) (*Agent, string) {
 }
 
 // benchPlane gets no packets.
-type benchPlane struct{ xdpPlane }
+type benchPlane struct{ *xdp.Plane }
+
+func (benchPlane) Describe() observe.DataPlane { return observe.DataPlane{} }
 
 func (benchPlane) Prepare([]*lb.Service) {}
 

@@ -6,44 +6,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/store"
 )
-
-// signalled returns an agent's context in the place of its command's: it ends on
-// SIGINT, or on the second SIGTERM; the first one closes terminate. Release
-// restores the default handling of signals.
-func signalled(parent context.Context) (ctx context.Context, terminate <-chan struct{}, release func()) {
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	ctx, end := context.WithCancel(context.WithoutCancel(parent))
-	first := make(chan struct{})
-	go func() {
-		defer end()
-		select {
-		case s := <-signals:
-			if s != syscall.SIGTERM {
-				return
-			}
-		case <-ctx.Done():
-			return
-		}
-		close(first)
-		select {
-		case <-signals:
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, first, func() {
-		signal.Stop(signals)
-		end()
-	}
-}
 
 // shutDown drains the node when terminate is closed, and then stops the agent.
 // The routes are withdrawn first, then the traffic that still arrives is waited

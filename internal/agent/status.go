@@ -10,7 +10,6 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp/announce"
 	"fairlead.io/fairlead/internal/dataplane"
-	"fairlead.io/fairlead/internal/host/preflight"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/store"
@@ -19,9 +18,8 @@ import (
 
 // Describe implements observe.Agent.
 func (a *Agent) Describe() observe.Status {
-	kernel, _ := preflight.KernelRelease() // empty if it can't be read
 	status := observe.Status{
-		Version: version.Version, Commit: version.Commit(), Node: a.Source.Config().Node.Name, Kernel: kernel,
+		Version: version.Version, Commit: version.Commit(), Node: a.Source.Config().Node.Name, Kernel: a.Kernel,
 		Started: a.Started, Listen: web.Address(a.Page), Config: observe.Config(a.Source.State()),
 		DataPlane: a.Plane.Describe(),
 	}

@@ -51,7 +51,7 @@ var commandImports = map[string][]string{
 	"cmd/internal/cli": {"github.com/spf13/cobra", "sigs.k8s.io/yaml"},
 	"cmd/fairlead": {
 		"cmd/internal/cli",
-		"internal/agent", "internal/apiserver", "internal/config", "internal/control", "internal/controller", "internal/frame",
+		"internal/apiserver", "internal/balancer", "internal/config", "internal/control", "internal/controller", "internal/frame",
 		"internal/host", "internal/kubectl", "internal/lb", "internal/observe", "internal/source/node", "internal/tunnel", "internal/version", "internal/bgp/reflector",
 		"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term",
 	},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package plane
 
 import (
 	"errors"
@@ -29,7 +29,7 @@ func TestKindIPVS(t *testing.T) {
 		t.Skip("this kernel has IPVS")
 	}
 	conf := &config.Config{Dataplane: config.Dataplane{Kind: config.KindIPVS}}
-	_, err := openPlane(conf, t.TempDir(), observe.NewRecorder(slog.New(slog.DiscardHandler)), slog.New(slog.DiscardHandler))
+	_, err := Open(conf, t.TempDir(), observe.NewRecorder(slog.New(slog.DiscardHandler)), slog.New(slog.DiscardHandler))
 	if missing, is := errors.AsType[*ipvs.MissingError](err); !is || missing.Module != "ip_vs" {
 		t.Errorf("error %v, want the missing module ip_vs", err)
 	}

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package balancer opens the parts of a balancer node as its configuration says, and runs the agent
+// with them. The commands "agent" and "preflight" call it.
+package balancer
 
 import (
 	"context"
@@ -11,14 +13,16 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
 
+	"fairlead.io/fairlead/internal/agent"
+	"fairlead.io/fairlead/internal/balancer/plane"
 	"fairlead.io/fairlead/internal/bgp/speaker"
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/control"
-	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/host/preflight"
 	"fairlead.io/fairlead/internal/httpd/review"
 	"fairlead.io/fairlead/internal/lb"
@@ -87,13 +91,14 @@ func Run(ctx context.Context, o Options) (err error) {
 		defer page.Close() // in case it isn't served
 	}
 	events := observe.NewRecorder(o.Log)
-	dp, err := openPlane(conf, pins, events, o.Log)
+	dp, err := plane.Open(conf, pins, events, o.Log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dp.Close()) }()
-	c := Config{
-		Started: started, Source: from, Page: page, Admit: admit, Events: events, Log: o.Log, Plane: dp,
+	kernel, _ := preflight.KernelRelease() // empty if it can't be read
+	c := agent.Config{
+		Started: started, Kernel: kernel, Source: from, Page: page, Admit: admit, Events: events, Log: o.Log, Plane: dp,
 		Drains: store.DrainsPath(o.Socket), Verdicts: store.VerdictsPath(o.Socket),
 	}
 	switch from := from.(type) {
@@ -114,7 +119,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer stopPods()
-	a := New(c)
+	a := agent.New(c)
 	if err := a.Run(ctx, claim, terminate); err != nil {
 		return err
 	}
@@ -124,6 +129,36 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	o.Log.Info("agent stopped, the kernel keeps balancing", "pins", pins)
 	return nil
+}
+
+// signalled returns an agent's context in the place of its command's: it ends on
+// SIGINT, or on the second SIGTERM; the first one closes terminate. Release
+// restores the default handling of signals.
+func signalled(parent context.Context) (ctx context.Context, terminate <-chan struct{}, release func()) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	ctx, end := context.WithCancel(context.WithoutCancel(parent))
+	first := make(chan struct{})
+	go func() {
+		defer end()
+		select {
+		case s := <-signals:
+			if s != syscall.SIGTERM {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+		close(first)
+		select {
+		case <-signals:
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, first, func() {
+		signal.Stop(signals)
+		end()
+	}
 }
 
 // checkSeed warns of the seed that everyone knows.
@@ -140,14 +175,22 @@ func checkForwarding(conf *config.Config, off []string, log *slog.Logger) {
 	}
 }
 
+// By how many percent the heap may grow until garbage is collected. Parsing a file leaves a hundred
+// times its size of garbage, and little that stays: the heap grows to what it takes anyway with all
+// services programmed.
+const (
+	parsingGrowth  = 200
+	startingGrowth = 100
+)
+
 // open follows the agent's source until ctx ends.
-func (o Options) open(ctx context.Context) (Source, error) {
-	options := node.Options{StateDir: o.StateDir, Limits: Limits(), Log: o.Log}
+func (o Options) open(ctx context.Context) (agent.Source, error) {
+	options := node.Options{StateDir: o.StateDir, Limits: plane.Limits(), Log: o.Log}
 	if o.Kubernetes.On {
 		return node.OpenKubernetes(ctx, o.Config, o.Kubernetes, options)
 	}
-	setHeapGrowth(parsingGrowth)
-	defer setHeapGrowth(startingGrowth)
+	agent.SetHeapGrowth(parsingGrowth)
+	defer agent.SetHeapGrowth(startingGrowth)
 	settings, err := config.Open(o.Config, o.Log, config.Parser(options.Limits))
 	if err != nil {
 		return nil, err
@@ -179,27 +222,6 @@ func (o Options) access() (*tls.Config, func(http.Handler) http.Handler, error) 
 	}, err
 }
 
-func openXDP(conf *config.Config, pins string, events *observe.Recorder, log *slog.Logger) (*xdp.Plane, error) {
-	return xdp.Open(xdp.Config{
-		PinDir:      pins,
-		Interfaces:  conf.Node.Interfaces,
-		TunnelEnds:  conf.Node.TunnelEnds,
-		TunnelPeers: conf.Node.TunnelPeers,
-		FilterPods:  conf.Dataplane.FilterPods,
-		Mode:        xdp.Mode(conf.Dataplane.XDPMode),
-		NAT: xdp.NAT{
-			Addresses: conf.Node.NAT.Addresses,
-			FirstPort: conf.Node.NAT.Ports.First,
-			LastPort:  conf.Node.NAT.Ports.Last,
-		},
-		Capacity:   capacity(conf),
-		Seed:       conf.Dataplane.HashSeed,
-		Log:        log,
-		Replaced:   events.ProgramReplaced,
-		Unrecorded: events.FlowsUnrecorded,
-	})
-}
-
 // openHook opens the hook in place of a BGP speaker.
 func openHook(conf *config.Config, events *observe.Recorder, log *slog.Logger) *routehook.Hook {
 	return routehook.Open(routehook.Config{
@@ -211,17 +233,9 @@ func openHook(conf *config.Config, events *observe.Recorder, log *slog.Logger) *
 	})
 }
 
-// capacity is that of the data plane's tables.
-func capacity(conf *config.Config) xdp.Capacity {
-	return xdp.Capacity{
-		Services: conf.Dataplane.Services, Backends: conf.Dataplane.Backends,
-		Flows: conf.Dataplane.Flows, Sessions: conf.Dataplane.NATSessions,
-	}
-}
-
 // removeState makes the node what it was before its first agent.
-func (o Options) removeState(from Source, pins string) error {
-	if err := removePlanes(pins); err != nil {
+func (o Options) removeState(from agent.Source, pins string) error {
+	if err := plane.Remove(pins); err != nil {
 		return err
 	}
 	if o.PinDir == "" {
@@ -258,7 +272,7 @@ func Remove(o Options) (err error) {
 			return err
 		}
 	default:
-		settings, err := config.Open(o.Config, o.Log, config.Parser(Limits()))
+		settings, err := config.Open(o.Config, o.Log, config.Parser(plane.Limits()))
 		if err != nil {
 			return err
 		}
@@ -273,7 +287,7 @@ func Remove(o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, claim.Release()) }()
-	if err := removePlanes(pins); err != nil {
+	if err := plane.Remove(pins); err != nil {
 		return err
 	}
 	o.Log.Info("data plane removed", "pins", pins)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package plane opens the data plane of a balancer node, and removes what agents left of it. Package balancer
+// calls it.
+package plane
 
 import (
 	"context"
@@ -11,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"fairlead.io/fairlead/internal/agent"
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/choose"
@@ -20,7 +23,7 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 )
 
-// Limits are those of the services that an agent can serve, for all kinds of data plane
+// Limits are those of the services that a node can serve, for all kinds of data plane
 // together: dataplane.Limits.Of selects those of one.
 func Limits() dataplane.Limits {
 	limits := xdp.Limits()
@@ -28,8 +31,8 @@ func Limits() dataplane.Limits {
 	return limits
 }
 
-// openPlane opens what the configuration selects.
-func openPlane(conf *config.Config, pins string, events *observe.Recorder, log *slog.Logger) (Plane, error) {
+// Open opens what the configuration selects.
+func Open(conf *config.Config, pins string, events *observe.Recorder, log *slog.Logger) (agent.Plane, error) {
 	p := &chosenPlane{interfaces: conf.Node.Interfaces}
 	onXDP := choose.Option{
 		Limits: xdp.Limits(),
@@ -64,6 +67,30 @@ func openPlane(conf *config.Config, pins string, events *observe.Recorder, log *
 	}
 }
 
+func openXDP(conf *config.Config, pins string, events *observe.Recorder, log *slog.Logger) (*xdp.Plane, error) {
+	return xdp.Open(xdp.Config{
+		PinDir:      pins,
+		Interfaces:  conf.Node.Interfaces,
+		TunnelEnds:  conf.Node.TunnelEnds,
+		TunnelPeers: conf.Node.TunnelPeers,
+		FilterPods:  conf.Dataplane.FilterPods,
+		Mode:        xdp.Mode(conf.Dataplane.XDPMode),
+		NAT: xdp.NAT{
+			Addresses: conf.Node.NAT.Addresses,
+			FirstPort: conf.Node.NAT.Ports.First,
+			LastPort:  conf.Node.NAT.Ports.Last,
+		},
+		Capacity: xdp.Capacity{
+			Services: conf.Dataplane.Services, Backends: conf.Dataplane.Backends,
+			Flows: conf.Dataplane.Flows, Sessions: conf.Dataplane.NATSessions,
+		},
+		Seed:       conf.Dataplane.HashSeed,
+		Log:        log,
+		Replaced:   events.ProgramReplaced,
+		Unrecorded: events.FlowsUnrecorded,
+	})
+}
+
 // attachedXDP reports whether an agent has left programs attached.
 func attachedXDP(pins string) bool {
 	for _, folder := range []string{"", "v*"} { // an earlier layout's, too
@@ -81,8 +108,8 @@ func loadedIPVS() bool {
 	return err == nil
 }
 
-// removePlanes ends what agents left in the kernel.
-func removePlanes(pins string) error { return errors.Join(removeXDP(pins), removeIPVS()) }
+// Remove ends what agents left in the kernel.
+func Remove(pins string) error { return errors.Join(removeXDP(pins), removeIPVS()) }
 
 // removeXDP removes the pins of the XDP data plane.
 func removeXDP(pins string) error {
@@ -106,7 +133,7 @@ type xdpPlane struct {
 	filterPods bool
 }
 
-// Describe implements Plane.
+// Describe implements agent.Plane.
 func (p xdpPlane) Describe() observe.DataPlane {
 	d := observe.DataPlane{Kind: "xdp", Attachments: []observe.Attachment{}, FilterPods: p.filterPods}
 	for _, a := range p.Attachments() {
@@ -125,7 +152,7 @@ type chosenPlane struct {
 	xdp xdpPlane
 }
 
-// Describe implements Plane. Without XDP packets reach the data plane through the network
+// Describe implements agent.Plane. Without XDP packets reach the data plane through the network
 // stack, from all interfaces.
 func (p *chosenPlane) Describe() (d observe.DataPlane) {
 	if p.xdp.Plane != nil {
@@ -146,7 +173,7 @@ func (p *chosenPlane) Describe() (d observe.DataPlane) {
 // alone is a data plane in the place of any others that earlier agents used: what they left is
 // removed once this one gets packets.
 type alone struct {
-	Plane
+	agent.Plane
 	removeOthers func() error
 	log          *slog.Logger
 }

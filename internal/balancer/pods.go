@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package balancer
 
 import (
 	"context"
 	"sync"
 
+	"fairlead.io/fairlead/internal/agent"
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/podroute"
 	"fairlead.io/fairlead/internal/source/kube"
@@ -14,7 +15,7 @@ import (
 
 // leadToPods leads VIPs to the balancer pods of the node until stop is called. Their prefixes
 // are announced by a speaker in the place of the given one, if there is one.
-func (o Options) leadToPods(ctx context.Context, conf *config.Config, speaker *Speaker) (stop func(), err error) {
+func (o Options) leadToPods(ctx context.Context, conf *config.Config, speaker *agent.Speaker) (stop func(), err error) {
 	if !o.BalancerPods {
 		return func() {}, nil
 	}
