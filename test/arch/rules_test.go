@@ -21,7 +21,7 @@ const (
 
 // rules are all checks of the tree; each returns its violations.
 var rules = []func(tree) []string{
-	checkFloors, checkProduct, checkCommands, checkObserve, checkMethods, checkFolders,
+	checkFloors, checkProduct, checkForbidden, checkImports, checkCommands, checkObserve, checkMethods, checkFolders,
 }
 
 // within says whether path is folder or lies below it.
@@ -45,8 +45,45 @@ func checkProduct(t tree) []string {
 	return found
 }
 
-// commandImports are the imports that commands may have, apart from the standard
-// library.
+// forbidden are imports that floors allow, each of a folder.
+var forbidden = [][2]string{
+	{"internal/spec", "internal/source"},            // translates for each source
+	{"internal/controller", "internal/observe/web"}, // shows no agent
+}
+
+// checkForbidden: no folder has a forbidden import.
+func checkForbidden(t tree) []string {
+	var found []string
+	for _, f := range t.files {
+		for _, pair := range forbidden {
+			for _, imported := range f.imports {
+				if within(f.path, pair[0]) && within(imported, pair[1]) {
+					found = append(found, fmt.Sprintf("forbidden: %s imports %s", f.folder(), imported))
+				}
+			}
+		}
+	}
+	return found
+}
+
+// maxImports bounds how many packages of this module the agent imports, which has the other parts
+// as interfaces.
+const maxImports = 20
+
+// checkImports: the agent imports at most maxImports packages of this module.
+func checkImports(t tree) []string {
+	imports := map[string]bool{}
+	for _, f := range t.files {
+		for _, imported := range f.imports {
+			if f.folder() == "internal/agent" && within(imported, "api", "internal") {
+				imports[imported] = true
+			}
+		}
+	}
+	return tooMany(map[string]int{"internal/agent": len(imports)}, maxImports, "imports: %s has more than %d packages of this module")
+}
+
+// commandImports is what the commands may import, apart from the standard library.
 var commandImports = map[string][]string{
 	"cmd/internal/cli": {"github.com/spf13/cobra", "sigs.k8s.io/yaml"},
 	"cmd/fairlead": {
