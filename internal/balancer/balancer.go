@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -30,10 +31,8 @@ import (
 	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/podroute"
 	"fairlead.io/fairlead/internal/routehook"
-	"fairlead.io/fairlead/internal/source/kube"
 	"fairlead.io/fairlead/internal/source/node"
 	"fairlead.io/fairlead/internal/store"
-	"fairlead.io/fairlead/internal/version"
 )
 
 // PinRoot has a folder for each node's data plane.
@@ -208,7 +207,7 @@ func (o Options) access() (*tls.Config, func(http.Handler) http.Handler, error) 
 	if !o.MetricsSecure {
 		return nil, nil, nil
 	}
-	cluster, _, err := kube.LoadConfig(o.Kubernetes.Kubeconfig, o.Kubernetes.Namespace, "fairlead-agent/"+version.Version)
+	cluster, _, err := o.Kubernetes.Load()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -231,6 +230,36 @@ func openHook(conf *config.Config, events *observe.Recorder, log *slog.Logger) *
 		},
 		Events: events, Log: log,
 	})
+}
+
+// leadToPods leads VIPs to the balancer pods of the node until stop is called. Their prefixes
+// are announced by a speaker in the place of the given one, if there is one.
+func (o Options) leadToPods(ctx context.Context, conf *config.Config, speaker *agent.Speaker) (stop func(), err error) {
+	if !o.BalancerPods {
+		return func() {}, nil
+	}
+	api, namespace, err := o.Kubernetes.Load()
+	if err != nil {
+		return nil, err
+	}
+	options := podroute.Options{API: api, Namespace: namespace, Node: conf.Node.Name, Log: o.Log}
+	if conf.BGP != nil {
+		options.ShutdownDelay = conf.BGP.ShutdownDelay
+	}
+	router, err := podroute.New(options)
+	if err != nil {
+		return nil, err
+	}
+	if *speaker != nil {
+		*speaker = router.Announce(*speaker)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { router.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}, nil
 }
 
 // removeState makes the node what it was before its first agent.

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
 
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/source"
@@ -36,6 +37,11 @@ func (o *KubernetesOptions) Node() (string, error) {
 	}
 	host, err := os.Hostname()
 	return strings.ToLower(host), err
+}
+
+// Load returns how the API server of the node's cluster is reached, and the agent's namespace.
+func (o *KubernetesOptions) Load() (cluster *rest.Config, namespace string, err error) {
+	return kube.LoadConfig(o.Kubeconfig, o.Namespace, "fairlead-agent/"+version.Version)
 }
 
 // Kubernetes joins a cluster with a file that has the node's own settings.
@@ -64,7 +70,7 @@ func OpenKubernetes(ctx context.Context, path string, k KubernetesOptions, o Opt
 	if err != nil {
 		return nil, err
 	}
-	cluster, namespace, err := kube.LoadConfig(k.Kubeconfig, k.Namespace, "fairlead-agent/"+version.Version)
+	cluster, namespace, err := k.Load()
 	if err != nil {
 		return nil, err
 	}
