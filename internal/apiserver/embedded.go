@@ -83,7 +83,7 @@ const (
 func openEmbeddedStore(path string, p *policy, kinds kinds) (*embeddedStore, error) {
 	file, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout})
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("%s: another server has the file", path)
+		return nil, fmt.Errorf("%s: file is locked by another server", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

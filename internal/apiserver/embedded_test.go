@@ -190,7 +190,7 @@ func TestCrash(t *testing.T) {
 func TestFileIsLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data")
 	first := openEmbedded(t, path, anyPolicy)
-	if _, err := openEmbeddedStore(path, first.policy, kinds{}); err == nil || !strings.Contains(err.Error(), "another server has the file") {
+	if _, err := openEmbeddedStore(path, first.policy, kinds{}); err == nil || !strings.Contains(err.Error(), "file is locked by another server") {
 		t.Errorf("error %v", err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {

@@ -94,9 +94,9 @@ func checkConditions(r *http.Request, value map[string]any) error {
 	case err != nil:
 		return err
 	case len(r.Header.Values("If-Match")) > 0 && !matches(r, "If-Match", tag):
-		return newHTTPError(http.StatusPreconditionFailed, "it is another one than If-Match says: get it again")
+		return newHTTPError(http.StatusPreconditionFailed, "the ETag differs from If-Match: fetch the resource again")
 	case matches(r, "If-None-Match", tag):
-		return newHTTPError(http.StatusPreconditionFailed, "it is there already")
+		return newHTTPError(http.StatusPreconditionFailed, "it already exists")
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func newServer(store Store, keys *keyring, perSecond int, log *slog.Logger) *ser
 	for path, allowed := range methods {
 		s.mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
-			newHTTPError(http.StatusMethodNotAllowed, "this path has other methods").write(w)
+			newHTTPError(http.StatusMethodNotAllowed, "method not allowed").write(w)
 		})
 	}
 	s.mux.HandleFunc("/", notFound)
@@ -148,13 +148,15 @@ func (s *server) admit(route *route, r *http.Request) (identity, error) {
 	if delay := s.requests.take(client.name, time.Now()); delay > 0 {
 		return client, tooMany(delay)
 	}
-	switch {
-	case route.nodes != (len(client.nodes) > 0):
-		return client, newHTTPError(http.StatusForbidden, "these credentials are for other requests")
+	switch isNode := len(client.nodes) > 0; {
+	case route.nodes && !isNode:
+		return client, newHTTPError(http.StatusForbidden, "this endpoint needs node credentials")
+	case !route.nodes && isNode:
+		return client, newHTTPError(http.StatusForbidden, "this endpoint needs project credentials")
 	case strings.Contains(route.path, "{node}") && !slices.Contains(client.nodes, r.PathValue("node")):
 		return client, newHTTPError(http.StatusForbidden, "these credentials are of another node")
 	case !route.shared && !route.nodes && !client.may(r.PathValue("project")):
-		return client, newHTTPError(http.StatusNotFound, "no such project, or it is of others")
+		return client, newHTTPError(http.StatusNotFound, "project not found, or not yours")
 	case route.writes() && client.readOnly:
 		return client, newHTTPError(http.StatusForbidden, "these credentials are for reading only")
 	}
