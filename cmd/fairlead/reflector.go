@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"fairlead.io/fairlead/cmd/internal/cli"
-	"fairlead.io/fairlead/internal/bgp/reflector/daemon"
+	"fairlead.io/fairlead/internal/reflector"
 )
 
 const (
@@ -35,7 +35,7 @@ takes over. "fairlead routes" and "fairlead status" with its --socket show it.`,
 	log.register(cmd)
 	cli.Complete(cmd, "config", completeFiles)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return printedConfigError(e, daemon.Run(cmd.Context(), config, socket, log.logger(e.stderr)))
+		return printedConfigError(e, reflector.Run(cmd.Context(), config, socket, log.logger(e.stderr)))
 	}
 	return cmd
 }

@@ -89,7 +89,7 @@ var commandImports = map[string][]string{
 	"cmd/fairlead": {
 		"cmd/internal/cli",
 		"internal/apiserver", "internal/balancer", "internal/config", "internal/control", "internal/controller", "internal/frame",
-		"internal/host", "internal/kubectl", "internal/lb", "internal/observe", "internal/source/node", "internal/tunnel", "internal/version", "internal/bgp/reflector",
+		"internal/host", "internal/kubectl", "internal/lb", "internal/observe", "internal/source/node", "internal/tunnel", "internal/version", "internal/reflector",
 		"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term",
 	},
 	"cmd/fairlab": {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemon runs a route reflector as a process: it follows the configuration file, and shows the
+// Package reflector runs a route reflector as a process: it follows the configuration file, and shows the
 // reflector on a control socket and over HTTP. The command "reflector" calls it.
-package daemon
+package reflector
 
 import (
 	"context"
