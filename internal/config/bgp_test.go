@@ -201,8 +201,8 @@ func TestPolicyErrors(t *testing.T) {
 	}
 }
 
-// Who may read a password is the operator's to decide; that anyone can is said.
-// What it is, is said nowhere.
+// A password file that is readable by all users gets a warning. No error or warning has the
+// password itself.
 func TestPasswordFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	for _, test := range []struct {

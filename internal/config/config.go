@@ -49,8 +49,8 @@ func (c *Config) Backends() int {
 	return n
 }
 
-// Update returns the routes of the file, and what its services differ in from those of a
-// configuration that has been applied: all services if that is nil.
+// Update returns the routes of the file, and the difference between its services and an
+// applied configuration's: all services if applied is nil.
 func (c *Config) Update(applied *Config) source.Update {
 	u := source.Update{Whole: applied == nil, Changed: c.Services}
 	if applied != nil {
@@ -96,9 +96,9 @@ func (c *Config) size() []any {
 	return []any{"services", len(c.Services), "backends", c.Backends()}
 }
 
-// Parse reads a configuration for a data plane with the given limits, or with those of its
-// kind if limits of several are joined. Errors refer to the file by name and are of type Errors: all errors of the file, or only the
-// first one if the file is not YAML.
+// Parse reads a configuration for a data plane with the given limits, or with its kind's if
+// limits of several kinds are joined. Errors refer to the file by name and are of type Errors:
+// all errors of the file, or only the first one if the file is not YAML.
 func Parse(name, text string, limits dataplane.Limits) (*Config, error) {
 	c := &Config{}
 	return parse(&decoder{file: name, limits: limits, warnings: &c.Warnings, services: newServiceIndex()}, text, c, readConfig)
@@ -116,8 +116,8 @@ func parse[T any](d *decoder, text string, to *T, read reader[T]) (*T, error) {
 }
 
 // readConfig reads the whole document. Without an API server the list of services is required, even
-// if empty: a truncated file must not remove all services. Services are read last, because what
-// they may have depends on the kind of data plane.
+// if empty: a truncated file must not remove all services. Services are read last, because their
+// valid fields depend on the kind of data plane.
 func readConfig(v value, c *Config) {
 	c.setDefaults()
 	var services value

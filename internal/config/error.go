@@ -113,8 +113,8 @@ func child(n ast.Node, step string) ast.Node {
 	return nil
 }
 
-// reportFieldErrors reports errors of fields, except those of fields that couldn't be
-// read, whose errors have been reported.
+// reportFieldErrors reports errors of fields. It skips fields that couldn't be read, as their
+// errors have been reported.
 func (v value) reportFieldErrors(found []lb.FieldError) {
 	for _, f := range found {
 		if field := v.at(f.Path); !field.failedWithin() {

@@ -11,8 +11,8 @@ import (
 	"fairlead.io/fairlead/internal/config"
 )
 
-// FuzzParse shows that no file makes Parse panic, that each error has a place
-// within the file, and that what is accepted keeps what Config promises.
+// FuzzParse shows that no file makes Parse panic, that each error has a position in
+// the file, and that an accepted Config is valid.
 func FuzzParse(f *testing.F) {
 	design, err := os.ReadFile("testdata/design.yaml")
 	if err != nil {

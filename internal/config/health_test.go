@@ -115,8 +115,8 @@ func TestHealthErrors(t *testing.T) {
 	}
 }
 
-// What a header holds may be a secret: it is in no error.
-func TestHeaderValuesStaySecret(t *testing.T) {
+// A header's value may be a secret: errors don't quote it.
+func TestErrorsOmitHeaderValues(t *testing.T) {
 	_, err := config.Parse("f", withHealth(`{type: http, headers: {Authorization: "s3cret\r\nA: b", "a b": "s3cret"}}`), limits())
 	if err == nil || strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("%v", err)

@@ -37,7 +37,7 @@ func TestKubernetes(t *testing.T) {
 	}
 }
 
-// What the cluster says has no place in the file.
+// Settings that objects of the cluster define are rejected in the file.
 func TestKubernetesErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"services: []":                   "f:1:11: services: not here: with --kubernetes services are the cluster's Services",

@@ -367,8 +367,8 @@ f:3:69: services[0].backends: 2 backends are too many: this data plane serves at
 	}
 }
 
-// What services may have depends on the kind of data plane, which may be given after them:
-// with auto one of all has to serve each service, and the error has what each refuses.
+// The valid fields of services depend on the kind of data plane, which may follow them in the
+// file: with auto one of all kinds has to serve each service, or the errors of each are reported.
 func TestKinds(t *testing.T) {
 	joined := dataplane.Limits{Kind: "xdp", Forwards: []lb.Forward{lb.NAT, lb.DSR}, Sources: true, MaxBackends: 9, Or: []dataplane.Limits{{
 		Kind: "ipvs", Forwards: []lb.Forward{lb.NAT}, Schedulers: []lb.Scheduler{lb.SchedulerLC}, MaxBackends: 9,

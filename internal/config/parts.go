@@ -80,12 +80,12 @@ func (p parts) with(services []string) string {
 	return p.before + strings.Join(services, "") + p.after
 }
 
-// partsParser parses a file in parts: only the services whose text isn't that of one in
-// the last file, and those on all processors. If anything is wrong the file is parsed as
-// a whole, so errors have their lines.
+// partsParser parses a file in parts, on all processors: only services whose text the last
+// file doesn't have, and services that read another file. If a part has errors the file is
+// parsed as a whole, so that errors have their lines.
 type partsParser struct {
 	limits dataplane.Limits
-	// last are the parts of the last file, and services what was parsed from them.
+	// last are the parts of the last file, and services its parsed services.
 	last     parts
 	services []lb.Service
 }
@@ -110,7 +110,7 @@ func (p *partsParser) parse(name, text string) (*Config, error) {
 }
 
 // known returns for each service of a file one of the last file with the same text, or nil,
-// and what lies between the services with which both files begin and end: all others.
+// and the range between the services with which both files begin and end.
 func (p *partsParser) known(text parts) (known []*lb.Service, first, end int) {
 	known = make([]*lb.Service, len(text.services))
 	if text.before != p.last.before || text.after != p.last.after {
@@ -137,7 +137,7 @@ func (p *partsParser) known(text parts) (known []*lb.Service, first, end int) {
 	return known, first, end
 }
 
-// readsFile reports whether a service has what was read from another file, which may change.
+// readsFile reports whether a service has the contents of another file, which may change.
 func readsFile(s *lb.Service) bool {
 	return s.Health != nil && s.Health.TLS != nil && s.Health.TLS.CA != ""
 }
@@ -240,7 +240,7 @@ func (p *partsParser) parsePart(name, text string, at part, known serviceIndex) 
 	return parse(&decoder{file: name, limits: p.limits, warnings: &c.Warnings, services: known, part: at}, text, c, readConfig)
 }
 
-// errWhole says that parts don't say what they do in their file.
+// errWhole is the error of a large file whose parts have another meaning than the whole.
 var errWhole = errors.New("each service has to begin on a line with a dash, as the file is large")
 
 // warnsWithin reports whether there are warnings about lines behind first, up to last.
@@ -268,8 +268,8 @@ func distinctServices(services []lb.Service, first, end int) bool {
 type part struct {
 	// first is the index of the first service.
 	first int
-	// before and services are the text's numbers of lines, skipped those of the services
-	// before them in the file, and rest those behind them.
+	// Numbers of lines: before the services and of the services in the text; skipped and rest
+	// count the services' lines of the file before and after these.
 	before, services, skipped, rest int
 }
 
@@ -284,8 +284,8 @@ func (p part) line(n int) int {
 	return n
 }
 
-// findErrors returns the errors of a file that is too large for one tree: those of the first
-// part that has any.
+// findErrors returns the errors of a file that is too large for one tree: the errors of the
+// first part that has any.
 func (p *partsParser) findErrors(name string, text parts) error {
 	all, known := &Config{}, newServiceIndex()
 	size, lines, end := text.partSize(), text.lines, text.lines[len(text.services)]

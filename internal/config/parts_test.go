@@ -30,8 +30,8 @@ func fileOf(addresses []int) string {
 	return b.String()
 }
 
-// Of a file in which one service has changed, only that is parsed.
-func TestPartsParserParsesWhatChanged(t *testing.T) {
+// If one service of a file has changed, the parser reads only this service.
+func TestPartsParserParsesChangedServices(t *testing.T) {
 	addresses := []int{1, 2, 3, 4, 5}
 	p := &partsParser{limits: dataplanetest.Limits()}
 	if _, err := p.parse("f", fileOf(addresses)); err != nil {
@@ -52,8 +52,8 @@ func TestPartsParserParsesWhatChanged(t *testing.T) {
 	}
 }
 
-// Whatever has happened to a file, the result is that of Parse.
-func TestPartsParserIsParse(t *testing.T) {
+// After any change of a file the result is equal to Parse's.
+func TestPartsParserEqualsParse(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		addresses := []int{1, 2, 3, 4, 5}
@@ -89,7 +89,7 @@ func TestPartsParserIsParse(t *testing.T) {
 }
 
 // The files of the other tests, one after the other.
-func TestPartsParserIsParseOfFiles(t *testing.T) {
+func TestPartsParserEqualsParseOfFiles(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%v, error %v", files, err)
@@ -117,7 +117,7 @@ func compareParsers(t *testing.T, p func(string, string) (*Config, error), text 
 	}
 }
 
-// What a file says is not changed by the next one.
+// The next file doesn't change an earlier Config.
 func TestPartsParserKeepsConfigs(t *testing.T) {
 	p := Parser(dataplanetest.Limits())
 	var all []*Config

@@ -90,8 +90,8 @@ func checkPolicy(v value, p *bgp.Policy) {
 	}
 }
 
-// maxBandwidth keeps what is announced far from what 32 bits of floating point
-// can't hold; no link is so fast.
+// maxBandwidth keeps the announced value far from the limits of a 32-bit floating-point
+// number; no link is so fast.
 const maxBandwidth = 1e18
 
 // bandwidth reads bits a second, of which it makes bytes: a number, or one with

@@ -36,7 +36,7 @@ const (
 // defaultReflectorListen differs from an agent's, as both may run on one node.
 func defaultReflectorListen() netip.AddrPort { return netip.MustParseAddrPort("127.0.0.1:9572") }
 
-// ParseReflector reads a reflector's configuration; errors are those of Parse.
+// ParseReflector reads a reflector's configuration; errors are as from Parse.
 func ParseReflector(name, text string) (*Reflector, error) {
 	c := &Reflector{}
 	return parse(&decoder{file: name, warnings: &c.Warnings}, text, c, readReflector)

@@ -81,7 +81,7 @@ observe: {listen: "127.0.0.1:9999"}
 	}
 }
 
-// What needn't be said has a value all the same.
+// Optional fields have defaults.
 func TestReflectorDefaults(t *testing.T) {
 	got, err := config.ParseReflector("f", goodReflector)
 	if err != nil {

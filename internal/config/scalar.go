@@ -92,8 +92,8 @@ func isNegative(s string) bool {
 // port reads a transport port.
 func port(v value, to *uint16) { number[uint16](1, math.MaxUint16)(v, to) }
 
-// parsed reads text with a function of the standard library. Errors name what it is and
-// what is wanted.
+// parsed reads text with a function of the standard library. Errors name the type of the
+// value and the wanted form.
 func parsed[T any](what, want string, parse func(string) (T, error)) reader[T] {
 	return func(v value, to *T) {
 		s, ok := v.text(want)

@@ -47,7 +47,7 @@ type Source[C configuration[C]] struct {
 	digest func() string
 }
 
-// State is the state of the file. Its fields are those of observe.Config.
+// State is the state of the file. It has the fields of observe.Config.
 type State struct {
 	// Path is absolute.
 	Path string

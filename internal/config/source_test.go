@@ -33,7 +33,7 @@ type followed struct {
 	source  *config.Source[*config.Config]
 	log     logBuffer
 	applied chan *config.Config
-	// refusal is what apply answers.
+	// refusal is the result of apply.
 	mu      sync.Mutex
 	refusal error
 }
@@ -156,7 +156,7 @@ func start(t *testing.T) *followed {
 	return follow(t, path)
 }
 
-func TestSourceSeesEveryKindOfChange(t *testing.T) {
+func TestSourceDetectsEveryKindOfChange(t *testing.T) {
 	f := start(t)
 	before := f.source.State()
 	write(t, f.path, withServices(2))
@@ -181,7 +181,7 @@ func TestSourceSeesEveryKindOfChange(t *testing.T) {
 }
 
 // Kubernetes projects a ConfigMap as a link to a link that is replaced.
-func TestSourceSeesSwappedLink(t *testing.T) {
+func TestSourceDetectsSwappedLink(t *testing.T) {
 	dir := t.TempDir()
 	publish := func(version string, services int) {
 		t.Helper()
@@ -222,13 +222,13 @@ func TestSourceRefusesBadFileWhole(t *testing.T) {
 		t.Errorf("a bad file changed something: %+v", state)
 	}
 
-	f.rename(withServices(1)) // what runs: nothing is to be done
+	f.rename(withServices(1)) // the running configuration: nothing to apply
 	f.await("settled state", func() bool { return f.source.State().Error == "" })
 	f.rename(withServices(2))
 	f.awaitServices(2)
 }
 
-func TestSourceRefusesWhatNeedsRestart(t *testing.T) {
+func TestSourceRefusesChangesThatNeedRestart(t *testing.T) {
 	f := start(t)
 	f.rename("dataplane: {xdpMode: generic, filterPods: true, hashSeed: 7}\nobserve: {listen: none}\n" +
 		"bgp: {asn: 65021, routerID: 10.0.0.1, peers: [{address: 10.0.0.2, asn: 65000}]}\n" +

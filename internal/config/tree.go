@@ -15,8 +15,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// MaxSize is the largest size of a configuration file in bytes: about twice that of
-// 1,048,576 backends.
+// MaxSize is the largest size of a configuration file in bytes: about twice the size of a
+// file with 1,048,576 backends.
 const MaxSize = 128 << 20
 
 // maxTree is the largest size of a text in bytes that becomes one tree, which takes more

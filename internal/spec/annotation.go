@@ -28,10 +28,10 @@ type Settings struct {
 	Pool string
 	// SharingKey is equal for Services that may share an address; empty for none.
 	SharingKey string
-	// Forward is the forwarding mode; 0 for that of the group.
+	// Forward is the forwarding mode; 0 for the group's.
 	Forward lb.Forward
 	Health  Health
-	// Limits are those of each port; 0 for that of the group.
+	// Limits hold for each port; 0 for the group's.
 	Limits lb.FlowLimits
 	// Scheduler, MaxConnections (of each endpoint and port, 0 for no limit) and FirewallMark
 	// (0 for none) need a data plane that has them.

@@ -81,7 +81,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// What can't be understood is named, and counts as not said; the rest holds.
+// An invalid annotation is named in the error and ignored; the others are applied.
 func TestErrors(t *testing.T) {
 	for name, test := range map[string]struct {
 		in   []string
@@ -155,7 +155,7 @@ func TestLoadBalancerIP(t *testing.T) {
 	}
 }
 
-// Whatever is annotated, what comes out is sound.
+// Any annotations give valid settings.
 func FuzzParse(f *testing.F) {
 	f.Add("192.0.2.1,2001:db8::1", "nat", "http", "/x", "80", "1s", "health-check-query=a")
 	f.Add("", "", "dns", "", "53", "1s", "health-check-query=a.example AAAA")

@@ -16,8 +16,8 @@ func LoadBalancerOwner(namespace, name string) alloc.Owner {
 	return alloc.Owner{Kind: "LoadBalancer", Namespace: namespace, Name: name}
 }
 
-// AddressRequest returns what a LoadBalancer requests, without the pools that it may use, and the
-// network of the address. After an error the request has no address.
+// AddressRequest returns the request of a LoadBalancer, without the pools that it may use, and
+// the network of the address. After an error the request has no address.
 func AddressRequest(b *v1alpha1.LoadBalancer) (r alloc.Request, segment lb.Segment, err error) {
 	r = alloc.Request{Owner: LoadBalancerOwner(b.Namespace, b.Name), Families: []alloc.Family{balancerFamily(b)}, Pool: b.Spec.AddressPool}
 	for _, l := range b.Spec.Listeners {

@@ -151,7 +151,7 @@ func method(text string) (m lb.HTTPMethod, err error) {
 	return m, err
 }
 
-// maxPath is equal to that of Fairlead's kinds.
+// maxPath is equal to the limit in Fairlead's kinds.
 const maxPath = 1024
 
 func path(text string) (string, error) {

@@ -24,8 +24,8 @@ import (
 )
 
 // LoadBalancer returns one service for each enabled listener of a LoadBalancer with
-// that address, and what is wrong with the others. The services still have to be
-// checked (lb.Service.Check).
+// this address, and the problems of the others. The services still have to be checked
+// (lb.Service.Check).
 func LoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr) (services []lb.Service, problems []string) {
 	if n := b.Spec.FirewallMark; n < 0 || n > math.MaxUint32 {
 		return nil, []string{fmt.Sprintf("spec.firewallMark: %v", lb.OutOfRange(n, 1, math.MaxUint32))}
@@ -169,8 +169,8 @@ func Limits(l v1alpha1.FlowLimits) lb.FlowLimits {
 	return lb.FlowLimits{NewFlows: int(l.NewFlows), NewFlowsPerSource: int(l.NewFlowsPerSource)}
 }
 
-// SetDefaults sets what follows from the mode and the protocol: mode nat learns no
-// flows, as it has a session for each. A check over TCP is used for a UDP service, and one over
+// SetDefaults sets fields that depend on mode and protocol: mode nat learns no flows, as
+// it has a session for each. A check over TCP is used for a UDP service, and one over
 // UDP for a TCP service, only if it or each backend has a port of its own.
 func SetDefaults(s *lb.Service, health *lb.HealthCheck) {
 	s.Learn = learn(s)
@@ -191,8 +191,8 @@ func learn(s *lb.Service) time.Duration {
 	return 0
 }
 
-// Servable returns a service without the backends that a check refuses, what the check found, and
-// whether the service can be served.
+// Servable returns a service without the backends that a check refuses, the errors of the check,
+// and whether the service can be served.
 func Servable(s lb.Service, check func(*lb.Service) []lb.FieldError) (_ lb.Service, found []lb.FieldError, valid bool) {
 	found = check(&s)
 	bad := map[int]bool{}
@@ -269,7 +269,7 @@ func CheckLoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr, policy *Pol
 	return errs
 }
 
-// checkService returns the errors of a service, those of backends as errors of members.
+// checkService returns the errors of a service; its backends' are errors of members.
 func checkService(s lb.Service, policy *Policy, n *Networks) (found []PartError) {
 	errs := s.Check()
 	if policy != nil {

@@ -41,8 +41,8 @@ func TestIncompleteLoadBalancer(t *testing.T) {
 	}
 }
 
-// What is said of a listener, its pool and its members is in its service: the pool's forwarding
-// mode comes before the load balancer's, and members that aren't enabled are left out.
+// A service has the fields of its listener, pool and members: the pool's forwarding mode
+// overrides the load balancer's, and members that aren't enabled are left out.
 func TestLoadBalancer(t *testing.T) {
 	address, member := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("10.0.0.1")
 	hours := func(n int) *metav1.Duration { return &metav1.Duration{Duration: time.Duration(n) * time.Hour} }
@@ -135,7 +135,7 @@ func TestLoadBalancer(t *testing.T) {
 	}
 }
 
-// What a listener, its pool and members say of QUIC has to fit together.
+// The QUIC settings of a listener, its pool and members have to agree.
 func TestQUICProblems(t *testing.T) {
 	for want, change := range map[string]func(*v1alpha1.Pool){
 		"": func(*v1alpha1.Pool) {},

@@ -36,7 +36,7 @@ func NewNetworks() *Networks {
 	}
 }
 
-// Node adds the addresses of a Node, and the CIDRs of its pods, or removes what was added before.
+// Node adds the addresses of a Node and the CIDRs of its pods, or removes them.
 func (n *Networks) Node(addresses []netip.Addr, pods []netip.Prefix, add bool) {
 	for _, a := range addresses {
 		count(n.nodes, a, add)
@@ -47,7 +47,7 @@ func (n *Networks) Node(addresses []netip.Addr, pods []netip.Prefix, add bool) {
 	}
 }
 
-// Service adds the cluster IPs of a Service, or removes what was added before.
+// Service adds the cluster IPs of a Service, or removes them.
 func (n *Networks) Service(addresses []netip.Addr, add bool) {
 	for _, a := range addresses {
 		count(n.services, a, add)
@@ -189,7 +189,7 @@ func (r segments) has(s lb.Segment) bool {
 	return s.Type == r.first.Type && r.first.ID <= s.ID && s.ID <= r.last.ID
 }
 
-// NewPolicy translates a policy. The error joins those of entries, which are ignored.
+// NewPolicy translates a policy. The error joins the errors of entries, which are ignored.
 func NewPolicy(from *v1alpha1.LoadBalancerPolicy) (p Policy, err error) {
 	p.cluster, p.macs = from.ClusterNetworks, from.MemberMACs
 	var errs [3]error
@@ -234,8 +234,8 @@ func prefixes(field string, from []v1alpha1.CIDR) (all []netip.Prefix, err error
 	return all, err
 }
 
-// Check returns what a policy forbids of a service of a LoadBalancer, those of members as errors
-// of backends, and the errors of Networks.Check.
+// Check returns the violations of a policy by a service of a LoadBalancer, its members' as
+// errors of backends, and the errors of Networks.Check.
 func (p Policy) Check(s *lb.Service, n *Networks) []lb.FieldError {
 	found := n.Check(s)
 	add := func(path string, err error) {

@@ -28,10 +28,10 @@ const (
 	defaultMinInterval    = 500 * time.Millisecond
 )
 
-// Usage is what an object, or a namespace, uses of the nodes that serve it. It follows from
-// objects of the API alone, so that the controller and all nodes find the same.
+// Usage counts the resources of nodes that an object or a namespace takes. It depends on objects
+// of the API alone, so that the controller and all nodes compute the same.
 type Usage struct {
-	// Ports is the number of ports of an object, Ranges that of the longest list of sources.
+	// Ports is the number of ports of an object, Ranges the length of the longest list of sources.
 	Ports, Ranges int
 	// Services is the number of addresses and ports; the others are sums over these.
 	Services, Backends, SourcePrefixes, Probes int
@@ -70,8 +70,8 @@ func BoundsOf(g *v1alpha1.LoadBalancerGroup) Bounds {
 	return b
 }
 
-// EndpointPort is what the ports of a Service and of an EndpointSlice have in common, and
-// whether it is IPv4's.
+// EndpointPort is the name and protocol by which a port of a Service matches a port of an
+// EndpointSlice, and their family.
 type EndpointPort struct {
 	Name     string
 	Protocol corev1.Protocol
@@ -155,7 +155,7 @@ func Usable(es *discoveryv1.EndpointSlice) (n int) {
 	return n
 }
 
-// ServiceShape is what the usage of a Service depends on, but for its endpoints: these change often.
+// ServiceShape has the inputs of a Service's usage except its endpoints, which change often.
 type ServiceShape struct {
 	// fixed is the usage without endpoints.
 	fixed Usage
@@ -255,7 +255,7 @@ type Claim struct {
 	Usage      Usage
 }
 
-// Compare orders claims by age, those of the same second by kind and name.
+// Compare orders claims by age in seconds, then by kind and name.
 func (c Claim) Compare(o Claim) int {
 	return cmp.Or(cmp.Compare(c.Created.Unix(), o.Created.Unix()), strings.Compare(c.Kind, o.Kind), strings.Compare(c.Name, o.Name))
 }

@@ -16,7 +16,7 @@ import (
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// Usage is that of all addresses and ports, and bounded by the work for maxPorts.
+// The usage covers all addresses and ports, and is bounded by the work for maxPorts.
 func TestServiceUsage(t *testing.T) {
 	g := &v1alpha1.LoadBalancerGroup{}
 	b := spec.BoundsOf(g)

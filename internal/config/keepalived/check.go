@@ -200,7 +200,7 @@ func (im *importer) readConnection(c *check, s *statement) bool {
 	return true
 }
 
-// readOther reads what SMTP, DNS and UDP checks have.
+// readOther reads the keywords of SMTP, DNS and UDP checks.
 func (im *importer) readOther(c *check, s *statement) bool {
 	switch kind := c.keyword() + " " + s.keyword(); kind {
 	case "SMTP_CHECK helo_name": // reported with the check
@@ -228,7 +228,7 @@ func (im *importer) readOther(c *check, s *statement) bool {
 	return true
 }
 
-// readPayload reads hexadecimal bytes, which need white space only around those of one digit.
+// readPayload reads hexadecimal bytes, of which only one-digit bytes need white space around them.
 func (im *importer) readPayload(s *statement, to *lb.Payload) {
 	var text strings.Builder
 	for _, word := range s.words[1:] {
@@ -244,8 +244,8 @@ func (im *importer) readPayload(s *statement, to *lb.Payload) {
 	*to = lb.Payload(text.String())
 }
 
-// health returns the check of a service, that of the first real server that has one, and sets
-// where backends are probed.
+// health returns the check of a service, the first that a real server has, and sets
+// the monitor addresses and ports of backends.
 func (im *importer) health(v *virtual, svc *lb.Service) *lb.HealthCheck {
 	var used *check
 	var common lb.HealthCheck

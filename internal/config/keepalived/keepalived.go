@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package keepalived translates the virtual servers of a keepalived.conf(5) into a
-// configuration file of an agent. What has no counterpart is reported with its line, never
-// left out silently. The command "fairlead config import" calls it.
+// configuration file of an agent. A line without a counterpart is reported, never left out
+// silently. The command "fairlead config import" calls it.
 package keepalived
 
 import (
@@ -18,7 +18,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Options are what a file of keepalived doesn't have.
+// Options are settings that a file of keepalived doesn't have.
 type Options struct {
 	// Interfaces are node.interfaces of the configuration; at least one.
 	Interfaces []string
@@ -46,7 +46,7 @@ type Finding struct {
 // String returns for example "keepalived.conf:12: sorry_server has no counterpart".
 func (f Finding) String() string { return f.errorf("%s", f.Text).Error() }
 
-// Result is a configuration, and what differs from the file of keepalived.
+// Result is a configuration, and its differences from the file of keepalived.
 type Result struct {
 	// YAML is valid for a data plane without limits (config.Parse). It has findings as
 	// comments.
@@ -118,8 +118,8 @@ func (im *importer) reportAt(at Place, text string) {
 	}
 }
 
-// elsewhere are what replaces blocks that don't describe virtual servers, by the beginning of
-// their keyword.
+// elsewhere are the replacements of blocks that don't describe virtual servers, by the
+// beginning of their keyword.
 var elsewhere = []struct{ prefix, text string }{
 	{"vrrp_", "nodes don't take over addresses by VRRP: all of them announce their VIPs by BGP (section bgp)"},
 	{"bfd_", "BFD belongs to a BGP peer (bgp.peers[].bfd)"},
@@ -180,7 +180,8 @@ func (im *importer) flag(s *statement) bool {
 	return false
 }
 
-// valid returns a service without what an agent would reject, which is reported, or false.
+// valid removes from a service the parts that an agent would reject, and reports them. It
+// returns false for a service that is left out.
 func (im *importer) valid(s lb.Service, origin *statement, servers []*server) (lb.Service, bool) {
 	for {
 		found := s.Check()

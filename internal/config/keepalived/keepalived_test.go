@@ -175,7 +175,7 @@ func TestCapacity(t *testing.T) {
 
 var block = regexp.MustCompile("(?s)```[a-z]+ (keepalived\\.conf|fairlead\\.yaml|report)\n(.*?)```")
 
-// The guide's example is what the command does.
+// The guide's example is the command's output.
 func TestGuide(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/guides/keepalived.md")
 	if err != nil {
@@ -201,7 +201,7 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// rejected are what keepalived says of a line that it can't read. It exits with the same status
+// rejected matches keepalived's messages about a line that it can't read. It exits with the same status
 // where it only takes a default.
 var rejected = regexp.MustCompile(`Unknown (keyword|protocol)|[Ii]nvalid|Unmatched|Unterminated|Missing|Unexpected|Extra|skipping`)
 

@@ -44,7 +44,8 @@ func (s *statement) word(n int) string {
 }
 
 // Bounds in bytes: of one file, and of all lines, which definitions, sequences and included
-// files can repeat, with lineCost for what each takes as a statement; and of one line.
+// files can repeat, with lineCost for each line's statement; and of one line. maxIncludes is
+// the depth of included files.
 const (
 	maxText     = 32 << 20
 	lineCost    = 128
@@ -56,14 +57,14 @@ const (
 type parser struct {
 	configID    string
 	definitions map[string]definition
-	// report receives what keepalived accepts and an import leaves out.
+	// report receives lines that keepalived accepts and an import leaves out.
 	report func(Place, string)
 	root   statement
 	// open are the blocks that have not ended, last is the statement that a block may follow.
 	open []*statement
 	last *statement
-	// size is that of all lines so far, includes and depth are the numbers of files and of
-	// expansions that contain the current line.
+	// size is the size of all lines so far, includes and depth are the numbers of files and
+	// of expansions that contain the current line.
 	size, includes, depth int
 }
 

@@ -120,8 +120,8 @@ func (im *importer) tunnel(s *statement) lb.Forward {
 	return forward
 }
 
-// unifyMethods sets the virtual server's method to that of its first real server, and reports
-// those that differ.
+// unifyMethods sets the virtual server's method to its first real server's, and reports real
+// servers with another one.
 func (im *importer) unifyMethods(v *virtual) {
 	for i, r := range v.servers {
 		if i == 0 {

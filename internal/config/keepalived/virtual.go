@@ -21,7 +21,7 @@ type virtual struct {
 	unset     bool
 	forward   lb.Forward
 	scheduler *statement
-	// flags are those of the scheduler.
+	// flags are the scheduler's.
 	flags       map[string]*statement
 	persistence time.Duration
 	quorum      *statement
@@ -73,7 +73,8 @@ var noCounterpart = map[string]string{
 	"inhibit_on_failure": "a backend that fails loses its flows to the others; to keep them, drain it",
 }
 
-// readVirtual reads the block of a virtual server. What its real servers inherit may follow them.
+// readVirtual reads the block of a virtual server. Keywords that its real servers inherit may
+// follow them.
 func (im *importer) readVirtual(s *statement) *virtual {
 	v := &virtual{
 		statement: s, protocol: lb.UDP, unset: true, flags: map[string]*statement{}, weight: 1, probing: defaultProbing(),
@@ -189,7 +190,7 @@ func (im *importer) persistence(s *statement) time.Duration {
 	return timeout
 }
 
-// base returns what all services of a virtual server have in common.
+// base returns the common fields of a virtual server's services.
 func (im *importer) base(v *virtual) lb.Service {
 	base := lb.Service{Forward: v.forward, MinHealthy: 1}
 	im.schedule(v, &base)
@@ -317,7 +318,7 @@ var nearest = map[string]struct {
 type server struct {
 	*statement
 	address netip.Addr
-	// port is 0 for that of the virtual server.
+	// port is 0 for the virtual server's.
 	port uint16
 	// weight is ownWeight, the file's, or scaled to lb.MaxWeight.
 	weight, ownWeight int

@@ -10,7 +10,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// readWeb reads what HTTP_GET and SSL_GET have.
+// readWeb reads the keywords of HTTP_GET and SSL_GET.
 func (im *importer) readWeb(c *check, s *statement) bool {
 	if c.Type != lb.HealthHTTP && c.Type != lb.HealthHTTPS {
 		return false
@@ -88,7 +88,7 @@ func (im *importer) readStatus(c *check, s *statement) {
 	c.Status = set
 }
 
-// readPattern reads a regular expression, whose quotes and escapes are those of a shell.
+// readPattern reads a regular expression with a shell's quotes and escapes.
 func (im *importer) readPattern(c *check, s, options *statement) {
 	words := shellWords(s.text)
 	if len(words) != 2 {
@@ -158,8 +158,8 @@ func shellWords(text string) []string {
 	return words
 }
 
-// unescape returns the number of bytes after a backslash that belong to the escape, and what
-// they stand for. An unknown escape is its character.
+// unescape returns the number of bytes after a backslash that belong to the escape, and the
+// byte that they encode. An unknown escape is its character.
 func unescape(text string) (n int, c byte) {
 	if at := strings.IndexByte("abEfnrtv", text[0]); at >= 0 {
 		return 1, "\a\b\x1b\f\n\r\t\v"[at]
