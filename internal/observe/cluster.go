@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Node is what the agent of one node answered. The FormatCluster functions make one table
-// of the answers of all nodes, which are sorted by name.
+// Node is the response of one node's agent. The FormatCluster functions make one table
+// of the responses of all nodes, which are sorted by name.
 type Node[T any] struct {
 	Name string `json:"node"`
 	// Error is why there is no Answer; empty if there is one.
@@ -123,7 +123,7 @@ func FormatClusterStatus(nodes []Node[Status], now time.Time) string {
 	})
 }
 
-// condition describes what isn't as it should be.
+// condition describes deviations of a node from its normal state.
 func (s Status) condition(now time.Time) string {
 	var found []string
 	add := func(holds bool, format string, args ...any) {

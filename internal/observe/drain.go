@@ -88,7 +88,7 @@ func (d Drain) Progress() string {
 	return fmt.Sprintf("%s: %s left, %s packets/s; %s", d.Target, counted(d.Flows, "flow", "flows"), human(d.PacketsPerSecond), d.condition())
 }
 
-// condition describes what the counts don't show.
+// condition describes the state that the counts don't show.
 func (d Drain) condition() string {
 	switch {
 	case !d.Desired:

@@ -26,7 +26,7 @@ type Event struct {
 	Kind string `json:"kind"`
 	// Object is for example "web 10.0.0.21:80".
 	Object string `json:"object"`
-	// Reason says what happened, and why.
+	// Reason describes the event and its cause.
 	Reason string `json:"reason"`
 }
 
@@ -45,8 +45,8 @@ type Recorder struct {
 	count  uint64
 }
 
-// NewRecorder returns a Recorder. What it logs is limited, so that a network that
-// breaks down doesn't fill a disk.
+// NewRecorder returns a Recorder. The rate of its log lines is limited, so that a network
+// outage doesn't fill a disk.
 func NewRecorder(log *slog.Logger) *Recorder {
 	return &Recorder{log: slog.New(limited(log.Handler()))}
 }

@@ -86,7 +86,7 @@ msg="service out of panic" service=web reason="1 of 2 backends are healthy"`},
 	})
 }
 
-// A flood is cut, and what is missing is counted.
+// A flood of events is cut, and the suppressed events are counted.
 func TestEventRateLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out fake.Log

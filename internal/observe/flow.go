@@ -14,18 +14,18 @@ import (
 // Flows are recorded flows: those that a change of backends might move. Others need
 // no record.
 type Flows struct {
-	// Flows are those of the query, the latest first. Matching is their number;
-	// if it is larger than that of Flows, the list was cut.
+	// Flows match the query, the latest first. Matching is the number of matches; if it is
+	// larger than the length of Flows, the list was cut.
 	Flows    []Flow `json:"flows"`
 	Matching int    `json:"matching"`
-	// Records counts all of them, Capacity the most that can be recorded.
+	// Records counts all recorded flows, Capacity the most that can be recorded.
 	Records  int `json:"records"`
 	Capacity int `json:"capacity"`
-	// Tracking sums up over all services what packets found.
+	// Tracking is the sum of all services' counters.
 	Tracking dataplane.Tracking `json:"tracking"`
 }
 
-// Flow is one of them.
+// Flow is a recorded flow.
 type Flow struct {
 	// Service is empty if it is no longer desired.
 	Service string `json:"service"`

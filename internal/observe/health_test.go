@@ -102,7 +102,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-// fakeAgent answers what it is made of.
+// fakeAgent answers with its fields.
 type fakeAgent struct {
 	calling     time.Time
 	attached    bool
@@ -155,8 +155,8 @@ func (a *reloadingAgent) Snapshot() store.Snapshot {
 	return store.Snapshot{Revision: a.revision}
 }
 
-// A status doesn't name a newer configuration than that of its services: a reader could
-// take these for programmed.
+// A status doesn't name a newer configuration than its services have: a reader could
+// take the newer one for programmed.
 func TestStatusDuringReload(t *testing.T) {
 	snapshot := read(t, &reloadingAgent{})
 	if s := snapshot.Status(); s.Config.Digest != fmt.Sprint(s.Revision) {

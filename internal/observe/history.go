@@ -17,8 +17,8 @@ const (
 	maxSeries = 4096
 )
 
-// Points are rates, one a second, the latest last. What couldn't be measured is
-// not a number, in JSON null.
+// Points are rates, one a second, the latest last. A missing measurement is NaN, in JSON
+// null.
 type Points []float32
 
 // MarshalJSON writes no more digits than a graph can show.
@@ -44,7 +44,7 @@ func (p Points) MarshalJSON() ([]byte, error) {
 // Totals are the rates of all services together.
 type Totals struct {
 	Rate
-	// DropsPerSecond is what leaves by the exits that drop.
+	// DropsPerSecond is the rate of packets that leave by the exits that drop.
 	DropsPerSecond float64 `json:"dropsPerSecond"`
 }
 
@@ -56,7 +56,7 @@ type History struct {
 	DropsPerSecond    Points `json:"dropsPerSecond"`
 }
 
-// series is a ring of rates; the history's position is that of the oldest.
+// series is a ring of rates; the history has the position of the oldest.
 type series [HistoryLength]float32
 
 // history remembers the last HistoryLength seconds.

@@ -12,8 +12,8 @@ import (
 // samplePeriod is the time between two readings of the counters.
 const samplePeriod = time.Second
 
-// interval is the time between two readings. Its rates are 0 for what is not in
-// both, or has been reset between them.
+// interval is the time between two readings. The rate of a counter that is missing in one
+// of them, or was reset between them, is 0.
 type interval struct {
 	from, to     dataplane.Stats
 	began, ended time.Time

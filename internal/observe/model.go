@@ -54,13 +54,13 @@ type Config struct {
 	// Loaded is when it came.
 	Digest string    `json:"digest"`
 	Loaded time.Time `json:"loaded"`
-	// Error is why the file as it is now was refused, at the time Refused; empty
-	// if it is what is in force.
+	// Error is why the current file was refused, at the time Refused; empty if the file is in
+	// force.
 	Error   string    `json:"error,omitempty"`
 	Refused time.Time `json:"refused,omitzero"`
 }
 
-// DataPlane is what moves the packets.
+// DataPlane is the data plane that forwards the packets.
 type DataPlane struct {
 	// Kind has the kinds of all data planes in use: "xdp, ipvs". Reason is why one that was
 	// to be used isn't.
@@ -154,7 +154,7 @@ const (
 	HealthUnhealthy HealthState = "unhealthy"
 )
 
-// Health is what health checks know of a backend.
+// Health is the state of a backend by its health check.
 type Health struct {
 	State HealthState `json:"state"`
 	// Reason is how the last probe failed; empty if it did not.

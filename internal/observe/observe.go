@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package observe shows what an agent does: its state as JSON and as tables, rates,
-// and whether it is alive and ready. The control socket, the status page and the
-// metrics show it. Observe reads and changes nothing.
+// Package observe shows an agent: its state as JSON and as tables, rates, liveness and
+// readiness. The control socket, the status page and the metrics serve them. Observe reads
+// and changes nothing.
 package observe
 
 import (
@@ -23,9 +23,9 @@ import (
 type Agent interface {
 	// Describe returns a Status without counts, routes and exits.
 	Describe() Status
-	// Snapshot is what is desired, and what the data plane has of it.
+	// Snapshot is the desired state, and the state of the data plane.
 	Snapshot() store.Snapshot
-	// Routes are what is announced, and the peers.
+	// Routes are the announcements, and the peers.
 	Routes() Routes
 	// Stats reads the data plane's counters.
 	Stats(ctx context.Context) (dataplane.Stats, error)
@@ -50,7 +50,7 @@ type Observer struct {
 	state   wait.Value[state]
 }
 
-// state is what an Observer knows. Its history is only used under the Value's lock.
+// state is the state of an Observer. Its history is only used under the Value's lock.
 type state struct {
 	history *history
 	latest  *Snapshot
@@ -131,7 +131,7 @@ func (o *Observer) Read(ctx context.Context) (*Snapshot, error) {
 	return newSnapshot(o.agent, stats, o.state.Get().rates, nil), nil
 }
 
-// Routes are what is announced, and the peers, with no list missing.
+// Routes are the announcements, and the peers, with no list missing.
 func (o *Observer) Routes() Routes { return o.agent.Routes().complete() }
 
 // History returns how the totals went.
@@ -151,7 +151,7 @@ func (o *Observer) ServiceHistory(vip lb.VIP) (points Points) {
 	return points
 }
 
-// Events returns what happened, the latest first, and how many events there were.
+// Events returns the latest events, the latest first, and the number of all events so far.
 func (o *Observer) Events() (events []Event, count uint64) { return o.events.Latest() }
 
 // hangTime is how long one call of the data plane, or one reading of its counters,
@@ -159,9 +159,8 @@ func (o *Observer) Events() (events []Event, count uint64) { return o.events.Lat
 // seconds, one by one.
 const hangTime = 30 * time.Second
 
-// Alive returns what hangs in the agent, so that it should be restarted; nil if
-// nothing does. A configuration that can't be programmed doesn't count, nor do
-// counters that can't be read.
+// Alive returns an error if a part of the agent hangs, so that it should be restarted. A
+// configuration that can't be programmed doesn't count, nor do counters that can't be read.
 func (o *Observer) Alive() error {
 	var stuck []error
 	if since := o.agent.Calling(); !since.IsZero() {

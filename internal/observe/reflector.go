@@ -22,7 +22,7 @@ type Reflector struct {
 	Listen string
 	// Config is the outcome of the last reading of the configuration.
 	Config func() Config
-	// Routes is what is passed on, and the state of clients and routers.
+	// Routes are the reflected routes, and the state of clients and routers.
 	Routes func() Routes
 	// ClientsBack reports whether routers may be connected: clients that were known
 	// before the restart are back, or the time for that is over.

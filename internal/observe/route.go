@@ -27,7 +27,7 @@ type RouteSummary struct {
 	v1alpha1.RouteCounts
 }
 
-// Routes is what the node announces, and to whom.
+// Routes are the announcements of the node, and its peers.
 type Routes struct {
 	// Enabled says that the configuration has a BGP section, or a hook; all else is zero or
 	// empty without one.
@@ -114,7 +114,7 @@ func (s RouteSummary) String() string {
 	return fmt.Sprintf("AS %d, %d of %d peers established, %s", s.ASN, s.Sessions, s.Peers, routes)
 }
 
-// label is what a status calls them.
+// label is the name of the summary in a status.
 func (s RouteSummary) label() string {
 	if s.Hook != nil {
 		return "routes"
@@ -229,7 +229,7 @@ func since(then, now time.Time) string {
 // orDash is the text of a cell.
 func orDash(text string) string { return cmp.Or(text, "-") }
 
-// cause is what a prefix is announced for: services, or clients of a reflector.
+// cause is the reason for an announcement: services, or clients of a reflector.
 func (a Announcement) cause() string {
 	if len(a.From) > 0 {
 		return "from " + few(a.From)

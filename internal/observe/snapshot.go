@@ -17,8 +17,8 @@ import (
 	"fairlead.io/fairlead/internal/store"
 )
 
-// Snapshot is an agent at one reading of its counters. What is derived from it is
-// computed once, for all readers; it is not to be changed.
+// Snapshot is an agent at one reading of its counters. Derived values are computed once,
+// for all readers, which must not change them.
 type Snapshot struct {
 	// Time is when the counters were read. Err says why they couldn't be: all
 	// counters are zero then.
@@ -27,14 +27,14 @@ type Snapshot struct {
 
 	desired store.Snapshot
 	stats   dataplane.Stats
-	// rates are those of the last full second.
+	// rates are the rates of the last full second.
 	rates interval
 
 	// Status is the agent as a whole.
 	Status func() Status
 	// Services are all services by VIP.
 	Services func() []Service
-	// Routes are what is announced, and the peers.
+	// Routes are the announcements, and the peers.
 	Routes func() Routes
 	// Totals are the rates of all services together.
 	Totals func() Totals
@@ -50,7 +50,7 @@ func newSnapshot(agent Agent, stats dataplane.Stats, rates interval, err error) 
 	return s
 }
 
-// VIP is that of the desired service with a name.
+// VIP returns the VIP of the desired service with a name.
 func (s *Snapshot) VIP(service string) (lb.VIP, bool) {
 	for _, entry := range s.desired.Services {
 		if entry.Service.Name == service {
@@ -60,7 +60,7 @@ func (s *Snapshot) VIP(service string) (lb.VIP, bool) {
 	return lb.VIP{}, false
 }
 
-// Traffic returns the desired services that the data plane has, with what was forwarded for them.
+// Traffic returns the desired services that the data plane has, with their counters.
 func (s *Snapshot) Traffic() iter.Seq2[*lb.Service, dataplane.Traffic] {
 	return func(yield func(*lb.Service, dataplane.Traffic) bool) {
 		for i := range s.desired.Services {
@@ -72,7 +72,7 @@ func (s *Snapshot) Traffic() iter.Seq2[*lb.Service, dataplane.Traffic] {
 	}
 }
 
-// Backends are those of the desired services for which wanted is true, by VIP
+// Backends returns the backends of the desired services for which wanted is true, by VIP
 // and address.
 func (s *Snapshot) Backends(wanted func(lb.VIP) bool) []Backend {
 	backends := []Backend{}
@@ -84,7 +84,7 @@ func (s *Snapshot) Backends(wanted func(lb.VIP) bool) []Backend {
 	return backends
 }
 
-// AllBackends are those of all desired services.
+// AllBackends returns the backends of all desired services.
 func (s *Snapshot) AllBackends() []Backend { return s.Backends(func(lb.VIP) bool { return true }) }
 
 // complete adds counts, routes and exits to the description of an agent.
@@ -166,7 +166,7 @@ func (s *Snapshot) service(entry store.Entry) Service {
 	return shown
 }
 
-// programmed shows what the data plane has of a service.
+// programmed shows the state of a service in the data plane.
 func (s *Snapshot) programmed(name string, vip lb.VIP, status *store.Status) Service {
 	return Service{
 		Name: name, VIP: vip,
@@ -236,7 +236,7 @@ func (s *Snapshot) backend(svc *lb.Service, b lb.Backend, state dataplane.Backen
 	return shown
 }
 
-// healthOf says what is known of a backend of a service.
+// healthOf returns the health of a backend of a service.
 func healthOf(entry store.Entry, id lb.BackendID) Health {
 	state, judged := entry.Health[id]
 	h := Health{Reason: state.Reason, Since: state.Since, Took: state.Took}

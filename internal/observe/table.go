@@ -168,7 +168,7 @@ func process(pid int) string {
 	return fmt.Sprintf(", pid %d", pid)
 }
 
-// some counts what is normally absent.
+// some formats a count that is normally 0, and nothing if it is.
 func some(n int32, what string) string {
 	if n == 0 {
 		return ""

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// Top is what the data plane is busy with: rates of the last full second, the
-// highest first.
+// Top is the load of the data plane: rates of the last full second, the highest
+// first.
 type Top struct {
 	Node string    `json:"node"`
 	Time time.Time `json:"time"`
 	// Total is the rate of all services.
 	Total Rate `json:"total"`
-	// BGP summarises what is announced.
+	// BGP summarises the announcements.
 	BGP      RouteSummary `json:"bgp"`
 	Services []Service    `json:"services"`
 	Backends []Backend    `json:"backends"`
@@ -42,7 +42,7 @@ func (s *Snapshot) Top(rows int) Top {
 			t.Exits = append(t.Exits, e)
 		}
 	}
-	// What is equal stays in the order of names and addresses.
+	// Rows with equal rates stay in the order of names and addresses.
 	slices.SortStableFunc(t.Services, func(a, b Service) int { return b.compare(a.Rate) })
 	slices.SortStableFunc(t.Backends, func(a, b Backend) int { return b.compare(a.Rate) })
 	slices.SortStableFunc(t.Exits, func(a, b Exit) int { return cmp.Compare(b.PacketsPerSecond, a.PacketsPerSecond) })

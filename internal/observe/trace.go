@@ -14,9 +14,9 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Trace is what the data plane would do with one packet, and why.
+// Trace is the treatment of one packet by the data plane, and its reason.
 type Trace struct {
-	// Reason describes in words what happens to the packet.
+	// Reason describes the treatment in words.
 	Reason string `json:"reason"`
 	// Service is the name of the VIP's service, empty if there is none.
 	Service string `json:"service,omitempty"`
@@ -34,7 +34,7 @@ func (o *Observer) Explain(traced dataplane.Trace) Trace {
 	return Explain(traced, service)
 }
 
-// Explain puts what the data plane says of a service's packet into words.
+// Explain describes a data plane's trace of a service's packet in words.
 func Explain(traced dataplane.Trace, service string) Trace {
 	return Trace{Reason: reason(traced), Service: service, Trace: traced}
 }
@@ -53,7 +53,7 @@ func reason(t dataplane.Trace) string {
 	return cmp.Or(verdictWords[t.Verdict], t.Verdict) + ": " + why
 }
 
-// verdictWords say what happens to the frame.
+// verdictWords describe the treatment of the frame.
 var verdictWords = map[string]string{
 	"pass":     "passed to the kernel",
 	"drop":     "dropped",
@@ -132,7 +132,7 @@ func ringWords(r *dataplane.TraceRing) string {
 	return text
 }
 
-// flowWords describes what is known of the packet's flow, and what would be recorded.
+// flowWords describes the state of the packet's flow, and the record that it would get.
 func flowWords(t Trace) string {
 	phase := map[dataplane.Phase]string{
 		dataplane.PhaseOpen:     "of an open connection",

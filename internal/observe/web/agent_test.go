@@ -119,7 +119,7 @@ func (a *testAgent) request(method, path string, body io.Reader) *http.Request {
 	return request
 }
 
-// answer is what a test checks in addition to the body.
+// answer has the parts of a response that tests check in addition to the body.
 type answer struct {
 	StatusCode int
 	Header     http.Header

@@ -48,7 +48,7 @@ func (s *Server) services(w http.ResponseWriter, r *http.Request) (any, error) {
 	return part(w, r, matching(m.Services(), r.URL.Query().Get("filter")))
 }
 
-// backends are those of one service: all of them may be too many.
+// backends returns the backends of one service: all of them may be too many.
 func (s *Server) backends(w http.ResponseWriter, r *http.Request) (any, error) {
 	m, vip, err := s.service(r)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Server) backends(w http.ResponseWriter, r *http.Request) (any, error) {
 	return part(w, r, m.Backends(func(v lb.VIP) bool { return v == vip }))
 }
 
-// history is that of the totals, or of one service.
+// history returns the history of the totals, or of one service.
 func (s *Server) history(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if !r.URL.Query().Has("service") {
 		return s.Observer.History(), nil
@@ -101,7 +101,7 @@ func (s *Server) service(r *http.Request) (m *observe.Snapshot, vip lb.VIP, err 
 	return nil, vip, httpd.Errorf(http.StatusNotFound, "service %q: not here", name)
 }
 
-// part is that of a list from offset on, limit elements at most.
+// part returns the elements of a list from offset on, limit elements at most.
 func part[T any](w http.ResponseWriter, r *http.Request, list []T) ([]T, error) {
 	query := r.URL.Query()
 	offset, err := number(query, "offset", 0, 0, len(list))

@@ -20,21 +20,20 @@ import (
 	"fairlead.io/fairlead/internal/source"
 )
 
-// What scrapers may take of the agent.
+// Limits of scrapes.
 const (
-	// scrapeTimeout is how long one may take: Prometheus gives up after 10 seconds
-	// unless it says otherwise.
+	// scrapeTimeout bounds one scrape: Prometheus gives up after 10 seconds by default.
 	scrapeTimeout = 9 * time.Second
-	// maxScrapes go on at a time.
+	// maxScrapes bounds concurrent scrapes.
 	maxScrapes = 2
 	// maxBackendMetrics is how many backends have metrics of their own, so that a node
 	// with tens of thousands doesn't answer each scrape with tens of megabytes. The
-	// services of those that are left out count them all the same.
+	// metrics of services include the backends that are left out.
 	maxBackendMetrics = 4096
 )
 
 // metricsHandler answers scrapes with the metrics of collectors and of the process.
-// What can't be read is left out, logged and counted.
+// Metrics that can't be read are left out; the error is logged and counted.
 func metricsHandler(log *slog.Logger, all ...prometheus.Collector) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(all...)
@@ -53,7 +52,7 @@ func metricsHandler(log *slog.Logger, all ...prometheus.Collector) http.Handler 
 
 // collector adds all samples of one reading to a scrape, so that its figures fit
 // together. Units are seconds and bytes; docs/reference/metrics.md is generated from
-// what is collected. Counters of packets are the data plane's: they outlive the agent.
+// a scrape. Counters of packets are the data plane's: they outlive the agent.
 type collector func(*scrape)
 
 // Describe implements prometheus.Collector. Describing nothing makes the collector
@@ -71,7 +70,7 @@ type scrape struct {
 	descs map[string]*prometheus.Desc // by metric name
 }
 
-// labelled are the samples of what has certain labels.
+// labelled are the samples of an object with certain labels.
 type labelled struct {
 	*scrape
 	labels, values []string
@@ -141,9 +140,8 @@ func agentMetrics(observer *observe.Observer) collector {
 	}
 }
 
-// services are those that are desired and those that are being deleted. What they
-// forwarded includes backends that have gone. Of most flows there is no record:
-// docs/design/tracking.md.
+// services adds the samples of services that are desired or are being deleted. Their
+// counters include removed backends. Most flows have no record: docs/design/tracking.md.
 func (s *scrape) services(all []observe.Service) {
 	for i := range all {
 		v := &all[i]
@@ -203,7 +201,7 @@ func (s *scrape) backends(all []observe.Backend) {
 	}
 }
 
-// agent is what there is once.
+// agent adds the samples of the agent as a whole.
 func (s *scrape) agent(status observe.Status) {
 	for _, e := range status.Exits {
 		s.with("exit", e.Name).counter("fairlead_dataplane_packets_total",

@@ -60,7 +60,7 @@ func status() observe.Status {
 	}
 }
 
-// collectors are those of the agent and its parts.
+// collectors returns the collectors of the agent and its parts.
 func (a *testAgent) collectors() []prometheus.Collector {
 	return append(a.Reconciler.Metrics(), agentMetrics(a.observer))
 }

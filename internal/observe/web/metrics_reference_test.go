@@ -82,10 +82,10 @@ func table(rows []*dto.MetricFamily) string {
 	return out.String()
 }
 
-// wellNamed is fairlead_SUBSYSTEM_WHAT.
+// wellNamed is fairlead_SUBSYSTEM_NAME.
 var wellNamed = regexp.MustCompile(`^fairlead_(service|backend|tracking|dataplane|health|reconcile|bgp|route|reflector|config|kubernetes|api|node|build|observe)_[a-z]+(_[a-z]+)*$`)
 
-// Names follow STYLE: counters and only they end in _total, and labels are few and
+// The names of counters, and only of counters, end in _total; labels are few and
 // known.
 func TestNames(t *testing.T) {
 	known := []string{

@@ -56,8 +56,8 @@ func TestExposition(t *testing.T) {
 	})
 }
 
-// What can't be read is not shown as 0, is counted and logged; the process's
-// metrics are there nevertheless, and it heals.
+// Counters that can't be read are absent, not 0, and the error is counted and logged; the
+// process's metrics remain, and the next scrape with counters has all.
 func TestUnreadable(t *testing.T) {
 	withAgent(t, func(t *testing.T, a *testAgent) {
 		a.Start(t)
@@ -83,8 +83,8 @@ func TestUnreadable(t *testing.T) {
 	})
 }
 
-// What health checks and operators say of backends, and what is there only if
-// they say something.
+// A backend has a metric of its health only after the first result, and one of the probe's
+// duration only after a probe.
 func TestVerdicts(t *testing.T) {
 	backend := func(n byte, h observe.Health) observe.Backend {
 		return observe.Backend{Service: "web", VIP: webVIP, Address: netip.AddrFrom4([4]byte{10, 0, 0, n}), Port: 80, Health: h}

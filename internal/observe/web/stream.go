@@ -20,7 +20,7 @@ import (
 // viewerTimeout bounds the writing of an update.
 const viewerTimeout = 5 * time.Second
 
-// update is what a live view gets each second.
+// update is the state that a live view gets each second.
 type update struct {
 	Time time.Time `json:"time"`
 	// Error says why the counters, which are zero then, couldn't be read.
@@ -47,7 +47,7 @@ type row struct {
 	History observe.Points `json:"history,omitempty"`
 }
 
-// viewer is one live view, and what was sent to it already.
+// viewer is one live view, and the record of the events and services that it has.
 type viewer struct {
 	server    *Server
 	selection selection
@@ -99,7 +99,7 @@ func (v *viewer) run(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// update is what the viewer gets of a snapshot.
+// update returns the next update of the viewer from a snapshot.
 func (v *viewer) update(m *observe.Snapshot) update {
 	observer := v.server.Observer
 	services, found := v.selection.services(m.Services())
@@ -126,8 +126,8 @@ func (v *viewer) update(m *observe.Snapshot) update {
 	return u
 }
 
-// rows adds to services what is new to the viewer: it is remembered for those
-// in view only.
+// rows adds the history to services that are new to the viewer. Only services in view
+// count as known.
 func (v *viewer) rows(services []observe.Service) []row {
 	rows := make([]row, len(services))
 	known := make(map[lb.VIP]bool, len(services))
@@ -142,17 +142,16 @@ func (v *viewer) rows(services []observe.Service) []row {
 	return rows
 }
 
-// What a live view shows of an agent with thousands of services: so many of
-// them, so many of those with their backends, and so many backends of each.
+// Limits of a live view of an agent with thousands of services.
 const (
-	maxSelected = 100
-	maxOpen     = 16
-	maxBackends = 256
+	maxSelected = 100 // services
+	maxOpen     = 16  // services with their backends
+	maxBackends = 256 // of each open service
 	// maxFilter is the longest text to search for, in bytes.
 	maxFilter = 200
 )
 
-// selection is what one live view shows.
+// selection has the services that one live view shows.
 type selection struct {
 	filter string
 	limit  int
@@ -214,7 +213,7 @@ func (s selection) services(all []observe.Service) (shown []observe.Service, fou
 	return shown[:s.limit], found
 }
 
-// backends returns those of the services that are open: of each, the unused ones first, then the busiest.
+// backends returns the backends of the open services: of each, the unused ones first, then the busiest.
 func (s selection) backends(m *observe.Snapshot, shown []observe.Service) []observe.Backend {
 	list := []observe.Backend{}
 	for _, service := range shown {
@@ -253,8 +252,8 @@ type announcement struct {
 	Condition    string `json:"condition"`
 }
 
-// announcedIn is what a live view shows: if there is too much of it, what is not
-// in force comes first.
+// announcedIn returns the routes and peers of a live view. If there are too many, withheld
+// routes and peers without a session come first.
 func announcedIn(m *observe.Snapshot) announced {
 	routes := m.Routes()
 	a := announced{Announcements: []announcement{}}
@@ -267,8 +266,8 @@ func announcedIn(m *observe.Snapshot) announced {
 	return a
 }
 
-// foremost is the list, or if it is longer than maxRoutes a part of it: first those
-// for which well is false.
+// foremost returns the list, or its first maxRoutes elements after sorting: elements for
+// which well is false come first.
 func foremost[T any](list []T, well func(T) bool) []T {
 	if len(list) <= maxRoutes {
 		return list

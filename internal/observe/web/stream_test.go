@@ -19,7 +19,7 @@ import (
 	"fairlead.io/fairlead/test/fake"
 )
 
-// update is what a viewer reads, as a program elsewhere would.
+// update is an update as another program would decode it.
 type update struct {
 	Error    string
 	NotReady string
@@ -109,7 +109,7 @@ func (v *viewer) until(what string, holds func(update) bool) {
 	v.t.Fatalf("timed out waiting until %s", what)
 }
 
-// A viewer learns everything once, and then what has changed.
+// A viewer gets history and events once, and then only new events.
 func TestStream(t *testing.T) {
 	a := startAgent(t, 3)
 	a.events.Add(observe.Event{Kind: "program", Object: "eth0"})
@@ -157,8 +157,8 @@ func TestStream(t *testing.T) {
 	t.Error("the stream outlives the agent")
 }
 
-// Of hundreds of services a viewer sees those in trouble and the busiest, and
-// what is searched for.
+// Of hundreds of services a viewer gets services with problems first, then the busiest, and
+// services that match its filter.
 func TestStreamLimit(t *testing.T) {
 	a := startAgent(t, 400)
 	v := a.watch("")

@@ -34,12 +34,12 @@ const (
 	ReadyPath  = "/readyz"
 )
 
-// Config is what a Server shows.
+// Config has the sources of a Server.
 type Config struct {
 	Observer *observe.Observer
 	// Ready returns why the agent should get no traffic, nil if it should.
 	Ready func() error
-	// Metrics are those of the agent's parts, which /metrics has too.
+	// Metrics are the collectors of the agent's parts, which /metrics has too.
 	Metrics []prometheus.Collector
 	// Admit, if it isn't nil, lets only some requests reach a handler.
 	Admit func(http.Handler) http.Handler
@@ -118,8 +118,8 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// check answers whether something finds nothing wrong: 200 and "ok", or 503 and
-// what it found, one reason a line.
+// check answers with the result of wrong: 200 and "ok" without an error, or 503 and the
+// error's text, one reason a line.
 func check(wrong func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if err := wrong(); err != nil {

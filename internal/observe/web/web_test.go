@@ -89,7 +89,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// What is announced is answered in parts, as there may be a route for each VIP.
+// Announcements are served in parts, as there may be a route for each VIP.
 func TestRoutes(t *testing.T) {
 	a := startAgent(t, 1)
 	a.Announced.Store(announcing(3, 1))
@@ -165,10 +165,10 @@ func TestAssetETag(t *testing.T) {
 	}
 }
 
-// reference finds what a file loads.
+// reference matches the addresses of the files that a file loads.
 var reference = regexp.MustCompile(`(?:src="|href="|from ")((?:/assets|\.)/[a-z.]+)"`)
 
-// What the page loads is there, and it comes from nowhere else.
+// The server has all files that the page loads, and none come from another one.
 func TestPageSelfContained(t *testing.T) {
 	a := startAgent(t, 1)
 	waiting, seen := []string{"/"}, []string{}
