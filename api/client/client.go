@@ -79,7 +79,7 @@ func errorOf(response *http.Response, body []byte) error {
 	return e
 }
 
-// request is what a request of the document consists of.
+// request holds the parts of a request of the document.
 type request struct {
 	method string
 	// path has a name for each parameter in braces.
@@ -95,7 +95,7 @@ type request struct {
 func (r *request) target(server string) (string, error) {
 	path := r.path
 	for parameter, name := range r.names {
-		// A proxy would make another path of these, and a DELETE would delete what is there.
+		// A proxy would resolve these to another path, and a DELETE would delete its resource.
 		if name == "" || name == "." || name == ".." {
 			return "", fmt.Errorf("%s %q: can't be a name", parameter, name)
 		}

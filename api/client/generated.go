@@ -198,8 +198,8 @@ type HealthCheck struct {
 	// without records unless there is an answer.
 	DNS *DNSQuery `json:"dns,omitempty"`
 
-	// Expect is what responses to udp checks have to contain, written as send is. By default
-	// any response is healthy, and so is none: only a closed port (ICMP) is a failure.
+	// Expect is a text that responses to udp checks have to contain, written as send is. By
+	// default any response is healthy, and so is none: only a closed port (ICMP) is a failure.
 	Expect string `json:"expect,omitempty"`
 
 	// ExpectedCodes are the status codes of healthy responses to http and https requests:
@@ -335,16 +335,16 @@ type Listener struct {
 	// is all clients.
 	SourceRanges []string `json:"sourceRanges,omitempty"`
 
-	// Unavailable says what happens to packets of clients while no member is healthy: they
-	// are dropped, or clients are refused at once. The default is drop.
+	// Unavailable is the treatment of client packets while no member is healthy: drop them,
+	// or reject them, so that clients get an error at once. The default is drop.
 	Unavailable ListenerUnavailable `json:"unavailable,omitempty"`
 }
 
 // ListenerProtocol Protocol is TCP or UDP. The default is TCP.
 type ListenerProtocol string
 
-// ListenerUnavailable Unavailable says what happens to packets of clients while no member is healthy: they
-// are dropped, or clients are refused at once. The default is drop.
+// ListenerUnavailable Unavailable is the treatment of client packets while no member is healthy: drop them,
+// or reject them, so that clients get an error at once. The default is drop.
 type ListenerUnavailable string
 
 // ListenerList defines model for ListenerList.
@@ -521,8 +521,8 @@ type Member struct {
 	MaxConnections int32 `json:"maxConnections,omitempty"`
 
 	// MonitorAddress is the address that health checks probe in place of the member's, by the
-	// routes of nodes: the forwarding mode makes no difference. It is within what the group
-	// allows for addresses of members. By default probes take the path of clients' packets.
+	// routes of nodes: the forwarding mode makes no difference. The group has to allow it as
+	// the address of a member. By default probes take the path of clients' packets.
 	// Rule: want a unicast address in canonical form, such as 192.0.2.1 or 2001:db8::1.
 	MonitorAddress string `json:"monitorAddress,omitempty"`
 

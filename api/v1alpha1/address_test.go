@@ -11,8 +11,8 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// testAddresses holds the schemas' opinion of addresses against that of every other
-// source of services: one that the API server accepts can be balanced.
+// testAddresses compares the schemas' check of addresses with lb's, which holds for every
+// source of services: an address that the API server accepts can be balanced.
 func (s *server) testAddresses(t *testing.T) {
 	for _, text := range []string{
 		"0.0.0.0", "0.0.0.1", "1.1.1.1", "10.0.0.0", "100.64.0.1", "126.255.255.255", "127.0.0.0", "127.255.255.255", "128.0.0.0", "169.254.0.1",

@@ -179,7 +179,7 @@ type RetainedAddress struct {
 	//
 	// +required
 	Address string `json:"address"`
-	// Namespace is that of the former Service or LoadBalancer.
+	// Namespace is the former Service's or LoadBalancer's.
 	//
 	// +required
 	Namespace string `json:"namespace"`

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// unselective is what the API server says of a selector that makes no sense.
+// unselective is the API server's error for an invalid selector.
 const unselective = "want the operators In and NotIn with values"
 
 func addressPools() *samples {

@@ -4,10 +4,10 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// BalancerNode is what the agent of a node reports: how much it serves, what it can't
-// serve, which servers it found dead, and its sessions with routers. It has the name of the
-// Node and is deleted with it. Only the agent of that node writes it, when something has
-// changed; the number of changes is limited.
+// BalancerNode is the report of a node's agent: counts of services, backends and routes,
+// services that it can't serve, unhealthy backends, and sessions with routers. It has the name
+// of the Node and is deleted with it. Only the agent of the node writes it: after changes, at a
+// limited rate, and at least once a minute.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=fairlead,shortName=fnode
@@ -34,7 +34,7 @@ type BalancerNode struct {
 // for any number of services. Namespaces share the places of a list: it has all entries of those that
 // have at least two fewer than another one.
 type BalancerNodeStatus struct {
-	// Version is that of the agent.
+	// Version is the agent's version.
 	//
 	// +required
 	// +kubebuilder:validation:MaxLength=128
@@ -75,8 +75,8 @@ type BalancerNodeStatus struct {
 	//
 	// +required
 	Routes RouteCounts `json:"routes"`
-	// Traffic is what the node forwarded in the last minute, or in the last five seconds
-	// while it drains.
+	// Traffic is the rate at which the node forwarded in the last minute, or in the last
+	// five seconds while it drains.
 	//
 	// +optional
 	Traffic NodeTraffic `json:"traffic"`
@@ -135,13 +135,13 @@ type ObservedVersions struct {
 	LoadBalancers string `json:"loadBalancers,omitempty"`
 }
 
-// NodeTraffic is what a node forwards, in frames as received.
+// NodeTraffic is the forwarding rate of a node, measured on received frames.
 type NodeTraffic struct {
-	// PacketsPerSecond is the average of that time.
+	// PacketsPerSecond is the average over that time.
 	//
 	// +required
 	PacketsPerSecond int64 `json:"packetsPerSecond"`
-	// BitsPerSecond is the average of that time.
+	// BitsPerSecond is the average over that time.
 	//
 	// +required
 	BitsPerSecond int64 `json:"bitsPerSecond"`
@@ -149,7 +149,7 @@ type NodeTraffic struct {
 
 // WithheldRoute is a prefix that is not announced.
 type WithheldRoute struct {
-	// Prefix is that of an address, or an aggregate.
+	// Prefix is an address with its full length, or an aggregate.
 	//
 	// +required
 	// +kubebuilder:validation:MaxLength=64
@@ -176,7 +176,7 @@ type ServiceCounts struct {
 	//
 	// +required
 	Failed int32 `json:"failed"`
-	// Panic counts those of which so few backends are healthy that health is ignored.
+	// Panic counts the services with so few healthy backends that health is ignored.
 	//
 	// +required
 	Panic int32 `json:"panic"`
@@ -230,7 +230,7 @@ type NodeProblem struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=400
 	Object string `json:"object"`
-	// Message says what is wrong.
+	// Message describes the problem.
 	//
 	// +required
 	// +kubebuilder:validation:MaxLength=300

@@ -4,8 +4,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// BalancerNodeStatistics has the counters that the agent of a node reports: what the node has
-// forwarded for each listener of a LoadBalancer. It has the name of the Node and is deleted with
+// BalancerNodeStatistics has the counters that the agent of a node reports: the packets, bytes
+// and flows of each listener of a LoadBalancer. It has the name of the Node and is deleted with
 // it. Only the agent of that node writes it, when counters have changed and at most once a
 // minute, so that BalancerNode, which is written soon after each change, stays small.
 //
@@ -23,7 +23,7 @@ type BalancerNodeStatistics struct {
 }
 
 // BalancerNodeStatisticsStatus are the counters of a node. Its listeners take 900 kB of JSON at
-// most, those of 4,096 listeners with names like OpenStack's.
+// most, enough for 4,096 listeners with names like OpenStack's.
 type BalancerNodeStatisticsStatus struct {
 	// Reported is when the agent read the counters.
 	//
@@ -40,9 +40,9 @@ type BalancerNodeStatisticsStatus struct {
 	OmittedListeners int32 `json:"omittedListeners,omitempty"`
 }
 
-// ListenerStatistics counts what a node has forwarded for a listener since its tables have had
-// it: they survive restarts of the agent, and not of the machine. There are only packets from
-// clients: in most forwarding modes the node doesn't get the answers.
+// ListenerStatistics are the counters of a listener on a node, since its tables have had the
+// listener: they survive restarts of the agent, but not of the machine. They count only packets
+// from clients: in most forwarding modes responses bypass the node.
 type ListenerStatistics struct {
 	// Service is the name of the listener's service, such as "flb:default/shop/https": namespace,
 	// LoadBalancer and listener.

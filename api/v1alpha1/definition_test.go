@@ -116,7 +116,7 @@ func TestSamples(t *testing.T) {
 		there := map[string]bool{}
 		note(there, "spec", parse(t, k.full))
 		for _, c := range k.accepted {
-			note(there, "spec", parse(t, c.patch)) // fields that exclude those of the full one
+			note(there, "spec", parse(t, c.patch)) // fields that can't be combined with the full spec's
 		}
 		for path := range fields("spec", spec) {
 			if !there[path] {
@@ -126,7 +126,7 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// note takes note of the paths of v and of what is in it.
+// note adds the paths of v and of its fields and elements.
 func note(there map[string]bool, path string, v any) {
 	there[path] = true
 	switch v := v.(type) {

@@ -87,8 +87,8 @@ type HealthCheck struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^([ -\[\]-~]|\\([nrt\\]|x[0-9a-fA-F]{2}))*$`
 	Send string `json:"send,omitempty"`
-	// Expect is what responses to udp checks have to contain, written as send is. By default
-	// any response is healthy, and so is none: only a closed port (ICMP) is a failure.
+	// Expect is a text that responses to udp checks have to contain, written as send is. By
+	// default any response is healthy, and so is none: only a closed port (ICMP) is a failure.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024

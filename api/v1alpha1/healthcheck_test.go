@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// addHealthChecks adds those of objects that have a health check at path, where
+// addHealthChecks adds samples of health checks to objects that have one at path, where
 // format puts it.
 func addHealthChecks(k *samples, format, path, defaults string) {
 	for name, check := range map[string]string{

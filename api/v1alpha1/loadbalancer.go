@@ -5,7 +5,7 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // LoadBalancer is a virtual address for machines outside the cluster: virtual machines
-// and bare metal. Its terms are those of OpenStack's Octavia: listeners refer to pools,
+// and bare metal. It uses the terms of OpenStack's Octavia: listeners refer to pools,
 // which have members.
 //
 // +kubebuilder:object:root=true
@@ -183,8 +183,8 @@ type ListenerOptions struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="want 1s to 24h"
 	IdleTimeout *metav1.Duration `json:"idleTimeout,omitempty"`
-	// Unavailable says what happens to packets of clients while no member is healthy: they
-	// are dropped, or clients are refused at once. The default is drop.
+	// Unavailable is the treatment of client packets while no member is healthy: drop them,
+	// or reject them, so that clients get an error at once. The default is drop.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=drop;reject
@@ -313,8 +313,8 @@ type Member struct {
 // configuration file.
 type MemberOptions struct {
 	// MonitorAddress is the address that health checks probe in place of the member's, by the
-	// routes of nodes: the forwarding mode makes no difference. It is within what the group
-	// allows for addresses of members. By default probes take the path of clients' packets.
+	// routes of nodes: the forwarding mode makes no difference. The group has to allow it as
+	// the address of a member. By default probes take the path of clients' packets.
 	//
 	// +optional
 	MonitorAddress IPAddress `json:"monitorAddress,omitempty"`

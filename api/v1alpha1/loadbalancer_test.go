@@ -184,13 +184,13 @@ func addPools(k *samples) {
 	}
 }
 
-// member is a patch with one member in the pool, and what else there is.
+// member is a patch with one member in the pool, and the fields of another patch.
 func member(text, patch string) string {
 	return `{pools: [{name: web, sessionAffinity: None, members: [` + text + `]}], ` + strings.TrimPrefix(patch, "{")
 }
 
-// addMembers adds members that are refused, and such that are by what else the
-// spec says.
+// addMembers adds members that are refused by themselves or with other fields of the
+// spec.
 func addMembers(k *samples) {
 	const good = `address: 10.0.0.1, port: 80`
 	for name, c := range map[string]struct{ member, want string }{

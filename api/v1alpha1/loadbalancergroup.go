@@ -57,8 +57,8 @@ type LoadBalancerGroupSpec struct {
 	//
 	// +optional
 	Services ServiceFilter `json:"services,omitzero"`
-	// LoadBalancers is what LoadBalancers may use that the group serves. By default that is
-	// nothing.
+	// LoadBalancers has the networks that LoadBalancers of the group may use. By default
+	// there are none.
 	//
 	// +optional
 	LoadBalancers LoadBalancerPolicy `json:"loadBalancers,omitzero"`
@@ -143,7 +143,7 @@ type ServiceFilter struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MaxPorts int32 `json:"maxPorts,omitempty"`
-	// PerNamespace bounds what one namespace uses of the group's nodes.
+	// PerNamespace limits the usage of the group's nodes by one namespace.
 	//
 	// +optional
 	PerNamespace NamespaceQuota `json:"perNamespace,omitzero"`
@@ -197,8 +197,8 @@ type FlowLimits struct {
 
 // LoadBalancerGroupStatus has the nodes and the load of the group.
 type LoadBalancerGroupStatus struct {
-	// Size is the number of nodes that the group is to have: that of the spec, or what
-	// autoscaling has decided.
+	// Size is the desired number of nodes: the spec's, or the number that autoscaling has
+	// chosen.
 	//
 	// +optional
 	Size int32 `json:"size"`

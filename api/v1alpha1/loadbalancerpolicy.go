@@ -2,9 +2,8 @@
 
 package v1alpha1
 
-// LoadBalancerPolicy limits what the authors of LoadBalancers use of the nodes' networks.
-// A LoadBalancer within no segment, with members in memberNetworks alone, needs no other
-// field.
+// LoadBalancerPolicy limits the networks of nodes that authors of LoadBalancers may use. A
+// LoadBalancer without segments, with members in memberNetworks alone, needs no other field.
 type LoadBalancerPolicy struct {
 	// MemberNetworks are the CIDRs of members. By default there are none, so no member is
 	// served.

@@ -27,9 +27,9 @@ const mutantGroup = "mutant"
 
 // mutant is a schema that lacks one check or default, or has it looser by one.
 type mutant struct {
-	// change is what was changed, and where.
+	// change is a description of the mutation and its path.
 	change string
-	// field is the one about which samples are refused that notice it.
+	// field is in the errors of the samples that detect it.
 	field string
 	// rule: it is a rule (CEL) that is missing; others have no rules.
 	rule   bool
@@ -62,8 +62,8 @@ func bare(s value) value {
 }
 
 // loosen changes a schema in every way in which one of its words can be loosened,
-// which is to be undone at the end. It yields what it did, and the field
-// below this one that is complained about no more.
+// which the caller undoes at the end. It yields each change, and the field below this
+// one that is no longer checked.
 func loosen(s value, word string) iter.Seq2[string, string] {
 	return func(yield func(change, field string) bool) {
 		switch was := s[word].(type) {
@@ -98,9 +98,9 @@ func loosen(s value, word string) iter.Seq2[string, string] {
 	}
 }
 
-// possible copies a schema in which a word was changed, without what the API server
-// would refuse such a schema for: lists without required keys, and rules that cost
-// too much where there are no limits.
+// possible copies a schema in which a word was changed, without parts for which the API
+// server would refuse such a schema: lists without required keys, and rules that cost too
+// much where there are no limits.
 func possible(s value, word string) value {
 	s = runtime.DeepCopyJSON(s)
 	for _, inner := range fields("", s) {

@@ -33,8 +33,8 @@ const (
 	// AnnotationHealthCheckSend is the datagram of udp probes, as in the field send of a
 	// HealthCheck. The default is an empty datagram.
 	AnnotationHealthCheckSend = "fairlead.io/health-check-send"
-	// AnnotationHealthCheckExpect is what responses to udp probes have to contain, as in the
-	// field expect of a HealthCheck. By default only a closed port is a failure.
+	// AnnotationHealthCheckExpect is a text that responses to udp probes have to contain, as in
+	// the field expect of a HealthCheck. By default only a closed port is a failure.
 	AnnotationHealthCheckExpect = "fairlead.io/health-check-expect"
 	// AnnotationHealthCheckPort is the port to probe. The default is the port of each
 	// endpoint.
@@ -89,7 +89,7 @@ const (
 	ConditionServiceAllocated = "fairlead.io/Allocated"
 	ConditionServiceAccepted  = "fairlead.io/Accepted"
 	ConditionServiceServed    = "fairlead.io/Served"
-	// Those of nodes' reports, as of a LoadBalancer.
+	// Conditions from nodes' reports, as a LoadBalancer has them.
 	ConditionServiceProgrammed      = "fairlead.io/Programmed"
 	ConditionServiceBackendsHealthy = "fairlead.io/BackendsHealthy"
 	ConditionServiceAnnounced       = "fairlead.io/Announced"

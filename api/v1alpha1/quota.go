@@ -2,8 +2,8 @@
 
 package v1alpha1
 
-// NamespaceQuota bounds what the Services and LoadBalancers of one namespace use of a group's
-// nodes. If they use more, the oldest ones that fit are served.
+// NamespaceQuota limits the usage of a group's nodes by the Services and LoadBalancers of one
+// namespace. If they use more, the oldest ones that fit are served.
 type NamespaceQuota struct {
 	// Services is the maximum number of addresses and ports. The default is 1024.
 	//

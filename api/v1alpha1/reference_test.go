@@ -21,12 +21,12 @@ import (
 // referencePath is the page with a table of each kind's fields.
 var referencePath = filepath.Join("..", "..", "docs", "reference", "kubernetes-api.md")
 
-// shown is a table in the documentation, and what it is about: "AddressPool.spec",
-// or the annotations.
+// shown is a table in the documentation, and its subject: "AddressPool.spec", or the
+// annotations.
 var shown = regexp.MustCompile(`(?s)(<!-- ([\w.]+), made by go test \./api/v1alpha1 -update -->\n).*?(<!-- end -->\n)`)
 
-// The reference has the schema of every field, and of annotations what
-// the code says.
+// The reference has the schema of every field, and the doc comments of the
+// annotations.
 func TestReference(t *testing.T) {
 	text, err := os.ReadFile(referencePath)
 	if err != nil {
@@ -39,7 +39,7 @@ func TestReference(t *testing.T) {
 		return part[1] + table(t, part[2]) + part[3]
 	})
 	golden.File(t, referencePath, current)
-	want := 1 // that of annotations
+	want := 1 // the table of annotations
 	for _, k := range allKinds() {
 		for _, part := range []string{"spec", "status"} {
 			if root(t, k)["properties"].(value)[part] != nil {
@@ -87,7 +87,7 @@ func fieldTable(part string, s value) string {
 	return out.String()
 }
 
-// form says what a field's value looks like.
+// form describes the type and format of a field's value.
 func form(s value) string {
 	properties, _ := s["properties"].(value)
 	switch {
@@ -113,7 +113,7 @@ func form(s value) string {
 	return fmt.Sprint(s["type"]) + bounds(s["minimum"], s["maximum"])
 }
 
-// bounds says between what a number has to be, or how many there may be.
+// bounds describes the range of a number, or of a length.
 func bounds(low, high any) string {
 	switch {
 	case low == nil && high == nil:
@@ -126,7 +126,7 @@ func bounds(low, high any) string {
 	return fmt.Sprintf(", %v to %v", low, high)
 }
 
-// meaning is a field's description, and that of items that aren't shown themselves.
+// meaning is a field's description, followed by its items' if these have no rows themselves.
 func meaning(s value) string {
 	text, _ := s["description"].(string)
 	items, _ := s["items"].(value)
@@ -141,7 +141,7 @@ func cell(text string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
 }
 
-// goName is that of an annotation.
+// goName is the name of an annotation's constant.
 var goName = regexp.MustCompile(`\bAnnotation\w+`)
 
 // annotations has a row for each annotation, with its comment in the code.
@@ -166,7 +166,7 @@ func annotations(t *testing.T) string {
 // block is YAML in the documentation.
 var block = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 
-// testExamples has the API server look at what readers copy from the reference.
+// testExamples checks the examples of the reference with the API server.
 func (s *server) testExamples(t *testing.T) {
 	text, err := os.ReadFile(referencePath)
 	if err != nil {

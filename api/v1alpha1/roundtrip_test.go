@@ -53,7 +53,7 @@ func (s *server) testTyped(t *testing.T) {
 	}
 }
 
-// testReports takes every field of what agents write through Go's types, the API server, and back.
+// testReports takes every field of agents' reports through Go's types, the API server, and back.
 func (s *server) testReports(t *testing.T) {
 	converter := runtime.DefaultUnstructuredConverter
 	for _, k := range reports() {
@@ -92,8 +92,8 @@ func fuzzer(seed int64) *randfill.Filler {
 	)
 }
 
-// FuzzRoundTrip writes objects as JSON and reads them again, and copies them: what
-// comes back is equal, and nothing was unknown.
+// FuzzRoundTrip writes objects as JSON and reads them again, and copies them: the
+// results are equal, and no field was unknown.
 func FuzzRoundTrip(f *testing.F) {
 	for seed := range int64(50) {
 		f.Add(seed)

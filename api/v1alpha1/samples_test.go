@@ -24,9 +24,9 @@ type samples struct {
 	minimal string
 	// full sets every field of the spec, but those that exclude others.
 	full string
-	// accepted objects, and what the API server adds to them.
+	// accepted objects, and the API server's defaults for them.
 	accepted map[string]accepted
-	// refused objects, and what the API server says: "field: words of the message".
+	// refused objects, and the API server's error: "field: words of the message".
 	refused map[string]refusal
 }
 
@@ -57,8 +57,8 @@ func (k *samples) object(gv schema.GroupVersion, name string, spec value) *unstr
 	}}
 }
 
-// parse reads YAML, in which whole numbers are int64, as they are in what the API
-// server says; empty text is an empty object.
+// parse reads YAML, in which whole numbers are int64, as in the API server's responses;
+// empty text is an empty object.
 func parse(t *testing.T, text string) value {
 	t.Helper()
 	v := value{}
@@ -90,7 +90,7 @@ func merge(to, patch value) value {
 	return merged
 }
 
-// same compares what JSON says.
+// same compares two values as JSON.
 func same(t *testing.T, got, want value) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {

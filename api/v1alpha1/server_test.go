@@ -62,8 +62,8 @@ func (s *server) resource(k *samples, gv schema.GroupVersion) dynamic.ResourceIn
 	return r
 }
 
-// try asks what the API server would make of an object, and returns the spec that
-// would be stored.
+// try creates an object in a dry run, and returns the spec that the API server would
+// store.
 func (s *server) try(t *testing.T, k *samples, gv schema.GroupVersion, spec value) (value, error) {
 	t.Helper()
 	object, err := s.resource(k, gv).Create(t.Context(), k.object(gv, "sample", spec), metav1.CreateOptions{
@@ -76,7 +76,7 @@ func (s *server) try(t *testing.T, k *samples, gv schema.GroupVersion, spec valu
 	return stored, err
 }
 
-// complaints are what an API server has against an object: "field: message" each.
+// complaints are the causes of an API server's error: "field: message" each.
 func complaints(err error) []string {
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) || status.ErrStatus.Details == nil || len(status.ErrStatus.Details.Causes) == 0 {

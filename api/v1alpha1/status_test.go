@@ -87,7 +87,7 @@ func (s *server) testStatus(t *testing.T) {
 // age is how old an object is said to be.
 var age = regexp.MustCompile(`\b\d+(m|s)(\d+s)?\b`)
 
-// kubectl shows what operators look for.
+// testColumns checks the columns that kubectl get prints.
 func (s *server) testColumns(t *testing.T) {
 	for kind, want := range map[string]string{
 		"AddressPool": `
