@@ -52,7 +52,7 @@ func identifier(what string) reader[netip.Addr] {
 }
 
 // checkMultihop rejects multihop for iBGP peers, which may be any number of hops away.
-// It needs both ASNs to be valid: localInvalid says that the local one is not.
+// It needs both ASNs to be valid: localInvalid is set if the local one is not.
 func checkMultihop(v value, p *bgp.Peer, local bgp.Local, localInvalid bool) {
 	if p.Multihop == 0 || p.External(local) || localInvalid || v.failedAny("asn") {
 		return

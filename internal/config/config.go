@@ -62,7 +62,7 @@ func (c *Config) Update(applied *Config) source.Update {
 	return u
 }
 
-// difference returns the services that are new or differ, and the VIPs that are gone.
+// difference returns new and changed services, and the VIPs of removed ones.
 func difference(before, now []lb.Service) (changed []lb.Service, removed []lb.VIP) {
 	for len(before) > 0 && len(now) > 0 && same(&before[0], &now[0]) {
 		before, now = before[1:], now[1:]

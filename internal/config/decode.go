@@ -18,7 +18,7 @@ import (
 // declaredField is a field of a declaration of api/v1alpha1.
 type declaredField struct {
 	name string
-	// required says that its tag has neither omitempty nor omitzero.
+	// required is set if its tag has neither omitempty nor omitzero.
 	required bool
 	index    []int
 	// low and high are the bounds of a number, from the tag "range".
@@ -97,7 +97,7 @@ func (v value) decode(to reflect.Value, d *declaredField) {
 	}
 }
 
-// wanted says which text a type holds.
+// wanted describes the valid texts of a type.
 func wanted(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[v1alpha1.IPAddress]():

@@ -12,7 +12,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Only services that are new or differ are handed on, and the VIPs of those that are gone.
+// An update has only new and changed services, and the VIPs of removed services.
 func TestUpdateHasDifference(t *testing.T) {
 	service := func(name, address string) string {
 		return fmt.Sprintf("  - {name: %s, address: %s, port: 80, forward: l2dsr, backends: []}\n", name, address)

@@ -303,7 +303,7 @@ type Observe struct {
 	// Listen is the TCP address of the status page, the metrics and the API; the
 	// zero value disables them. Port 0 selects a free port.
 	Listen netip.AddrPort
-	// Explicit says that the file has the address: the agent doesn't start if it can't
+	// Explicit is set if the file has the address: the agent doesn't start if it can't
 	// listen there. If it can't listen at the default address it starts without a page.
 	Explicit bool
 }

@@ -55,8 +55,8 @@ type State struct {
 	// when it was read.
 	Digest string
 	Loaded time.Time
-	// Error says why the current file was refused, and Refused when; empty and the zero
-	// time if it is the running configuration.
+	// Error is the reason for refusing the current file, and Refused the time; both are
+	// zero if the file is the running configuration.
 	Error   string
 	Refused time.Time
 }
@@ -130,8 +130,8 @@ func (s *Source[C]) start(apply func(C) error) error {
 func (s *Source[C]) changed() { _ = s.load(false) }
 
 // Reload reads the file now and applies it, also if it hasn't changed: files that it names,
-// such as certificates, may have. An error says why the file was rejected; the running
-// configuration stays.
+// such as certificates, may have. An error is the reason for rejecting the file; the
+// running configuration stays.
 func (s *Source[C]) Reload() error { return s.load(true) }
 
 func (s *Source[C]) load(requested bool) error {
@@ -217,7 +217,7 @@ func (s *Source[C]) logWarnings(config C) {
 	}
 }
 
-// RestartError says that a file changes settings that need a restart.
+// RestartError is returned for a file that changes settings that need a restart.
 type RestartError struct {
 	// Process is "agent" or "reflector".
 	Process string

@@ -174,7 +174,7 @@ func (d *decoder) checkTokens(tokens token.Tokens) {
 	}
 }
 
-// unsupportedToken says why a token is rejected; empty if it is accepted.
+// unsupportedToken returns the reason for rejecting a token; empty if it is accepted.
 func unsupportedToken(t token.Type) string {
 	switch t {
 	case token.AnchorType, token.AliasType, token.MergeKeyType:

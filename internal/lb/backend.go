@@ -61,7 +61,7 @@ type Backend struct {
 	// store sets it to 0 for drained backends, and for backends that count as unhealthy until
 	// their first probe.
 	Weight int `json:"weight"`
-	// Backup says that the backend gets new flows only while no other backend of the service
+	// Backup is set if the backend gets new flows only while no other backend of the service
 	// can: the store sets its Weight to 0 at other times, so that existing flows stay.
 	Backup bool `json:"backup,omitempty"`
 	// MaxConnections is the number of connections from which on the backend gets no new ones;
@@ -73,7 +73,7 @@ type Backend struct {
 	// Node is the backend's node in mode DSR: packets are forwarded to it if it is directly
 	// connected, else translated as in mode NAT. Without one the backend runs on this node.
 	Node netip.Addr `json:"node,omitzero"`
-	// Outside says that the backend, in mode DSR, runs on no participating node: packets are
+	// Outside is set if the backend, in mode DSR, runs on no participating node: packets are
 	// translated as in mode NAT. It has no Node.
 	Outside bool `json:"outside,omitempty"`
 	// MAC overrides the neighbour table for the backend's next hop. In the modes VXLAN and
@@ -85,11 +85,11 @@ type Backend struct {
 	// ServerID is the server's ID in QUIC connection IDs, with AffinityQUIC. Without one only
 	// the five-tuple is used.
 	ServerID ServerID `json:"serverID,omitempty"`
-	// Down says that health checks found the server dead: it gets no new flows and loses its
-	// existing ones. Only the store sets it; for servers without new TCP flows only if they
+	// Down is set if the server is unhealthy: it gets no new flows and loses its existing
+	// ones. Only the store sets it; for servers without new TCP flows only if they
 	// don't respond at all.
 	Down bool `json:"down,omitempty"`
-	// Drained says that an operator drained the server; its Weight is 0 then. Only the store
+	// Drained is set if an operator drained the server; its Weight is 0 then. Only the store
 	// sets it.
 	Drained bool `json:"drained,omitempty"`
 	// Share is the part of its weight that a backend in slow start gets, in sixteenths: 1 to

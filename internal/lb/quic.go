@@ -9,8 +9,8 @@ import (
 )
 
 // Bounds of QUIC connection IDs that contain a server ID (draft-ietf-quic-load-
-// balancers, sections 3 and 4). The last configuration id, 7, says that an id
-// can't be routed.
+// balancers, sections 3 and 4). The last configuration id, 7, marks an id
+// that can't be routed.
 const (
 	MaxQUICConfig     = 6
 	MaxServerIDLength = 15

@@ -149,7 +149,7 @@ type Service struct {
 	// flows, whatever other backends change. At 0 clients aren't remembered, and the backend
 	// is chosen by the client's address.
 	AffinityTimeout time.Duration `json:"affinityTimeout,omitzero"`
-	// Unannounced says that this node doesn't announce the VIP and receives its packets from
+	// Unannounced is set if this node doesn't announce the VIP and receives its packets from
 	// other nodes; only with DSR, or a Membership.
 	Unannounced bool `json:"unannounced,omitempty"`
 	// Membership is set if nodes are backends.
@@ -169,7 +169,7 @@ type Service struct {
 	// effect, so that active flows keep their backend; 0 changes at once. Other protocols
 	// don't need it.
 	Learn time.Duration `json:"learn,omitzero"`
-	// Ephemeral says that backends exist as long as they are listed, as pods do. UDP flows
+	// Ephemeral is set if backends exist as long as they are listed, as pods do. UDP flows
 	// have no end, so a removed backend's flows go to others at once; otherwise they stay
 	// while they are active.
 	Ephemeral bool `json:"ephemeral,omitempty"`
@@ -360,8 +360,8 @@ func (l FlowLimits) check(f *findings, path string) {
 	f.add(path+".newFlowsPerSource", checkRange(l.NewFlowsPerSource, 0, MaxNewFlows))
 }
 
-// Membership says that nodes are balancers and backends of a service at once, in the modes
-// L2DSR, IPIP and GUE. The zero Membership stands for separate backends.
+// Membership describes nodes that are balancers and backends of a service at once, in the
+// modes L2DSR, IPIP and GUE. The zero Membership stands for separate backends.
 type Membership struct {
 	// Self is this node's own address: packets for a backend of this address go to its kernel.
 	Self netip.Addr `json:"self,omitzero"`

@@ -15,7 +15,7 @@ import (
 // Drain is one drain and how far it has come.
 type Drain struct {
 	store.Drain
-	// Desired says that the target is in the configuration.
+	// Desired is set if the target is in the configuration.
 	Desired bool `json:"desired"`
 	// Flows is the number of live recorded flows that are left.
 	Flows int `json:"flows"`

@@ -48,7 +48,7 @@ func (s *Snapshot) Flows(found dataplane.Flows) Flows {
 	return shown
 }
 
-// backend is the flow's, or says that it has left.
+// backend names the flow's backend, or is "left" if that was removed.
 func (f Flow) backend() string {
 	if !f.Backend.IsValid() {
 		return "left"

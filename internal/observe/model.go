@@ -34,8 +34,8 @@ type Status struct {
 	APIServer  *source.State `json:"apiServer,omitempty"`
 	Revision   uint64        `json:"revision"` // of the desired services
 	DataPlane  DataPlane     `json:"dataplane"`
-	// Draining says that the node is being taken out of service, since
-	// DrainingSince; packets that arrive are balanced all the same.
+	// Draining is set while the node is being taken out of service, since
+	// DrainingSince; packets that arrive are still balanced.
 	Draining      bool      `json:"draining"`
 	DrainingSince time.Time `json:"drainingSince,omitzero"`
 	// Services and Backends count the services and their desired backends.
@@ -67,17 +67,17 @@ type DataPlane struct {
 	Kind        string       `json:"kind"`
 	Reason      string       `json:"reason,omitempty"`
 	Attachments []Attachment `json:"attachments"`
-	// FilterPods says that packets for pods of this node pass its netfilter.
+	// FilterPods is set if packets for pods of this node pass its netfilter.
 	FilterPods bool `json:"filterPods,omitempty"`
 }
 
 // Attachment is one interface on which packets are balanced.
 type Attachment struct {
 	Interface string `json:"interface"`
-	// Mode is "native" or "generic", or without XDP "stack"; Reason says why it is generic.
+	// Mode is "native" or "generic", or without XDP "stack"; Reason is why it is generic.
 	Mode   string `json:"mode"`
 	Reason string `json:"reason,omitempty"`
-	// Adopted says that an earlier agent attached it.
+	// Adopted is set if an earlier agent attached it.
 	Adopted bool `json:"adopted"`
 }
 
@@ -111,7 +111,7 @@ type Service struct {
 	// AffinityTimeout is how long clients are remembered, in nanoseconds; 0 if they
 	// aren't.
 	AffinityTimeout time.Duration `json:"affinityTimeout,omitzero"`
-	// Programmed says that the data plane has the desired revision. An older
+	// Programmed is set if the data plane has the desired revision. An older
 	// ProgrammedRevision that is not 0 is balanced until then.
 	Programmed         bool   `json:"programmed"`
 	DesiredRevision    uint64 `json:"desiredRevision"`
@@ -128,11 +128,11 @@ type Service struct {
 	// meant to be unused.
 	Backends      int `json:"backends"`
 	BackendsInUse int `json:"backendsInUse"`
-	// BackendsHealthy counts those that no health check found dead; without a
-	// check all are. Panic says that so few are healthy that health is ignored.
+	// BackendsHealthy counts backends that are healthy, or count as healthy before the
+	// first verdict; without a check these are all. Panic is set if so few are healthy that health is ignored.
 	BackendsHealthy int  `json:"backendsHealthy"`
 	Panic           bool `json:"panic,omitempty"`
-	// Drained says that an operator keeps new flows from the service here.
+	// Drained is set if an operator has drained the service on this node.
 	Drained         bool `json:"drained,omitempty"`
 	BackendsDrained int  `json:"backendsDrained"`
 	RingSize        int  `json:"ringSize"`
@@ -145,8 +145,8 @@ type Service struct {
 // HealthState is the result of health checks of a backend.
 type HealthState string
 
-// The states. A backend that is being checked counts as healthy or not until
-// there is a verdict, as its service's check says.
+// The states. Until there is a verdict, the service's check defines whether a backend
+// counts as healthy.
 const (
 	HealthUnchecked HealthState = "unchecked"
 	HealthChecking  HealthState = "checking"
@@ -174,9 +174,9 @@ type Backend struct {
 	Weight  int        `json:"weight"`
 	InUse   bool       `json:"inUse"`
 	Health  Health     `json:"health"`
-	// Drained says that an operator keeps new flows from the backend.
+	// Drained is set if an operator has drained the backend.
 	Drained bool `json:"drained,omitempty"`
-	// Reason says why the backend is not in use.
+	// Reason is why the backend is not in use.
 	Reason string `json:"reason,omitempty"`
 	// NextHop describes where its packets are sent.
 	NextHop     string `json:"nextHop,omitempty"`

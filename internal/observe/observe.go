@@ -32,12 +32,12 @@ type Agent interface {
 	// Calling is when the call that the data plane is working on began; zero without
 	// one.
 	Calling() time.Time
-	// Attached says that the first configuration has been tried and the data plane
-	// put to work.
+	// Attached reports whether the first configuration has been tried and the data plane
+	// attached.
 	Attached() bool
 }
 
-// ErrEnded says that the agent is no longer observed.
+// ErrEnded is returned when the agent is no longer observed.
 var ErrEnded = errors.New("the agent has stopped")
 
 // Observer reads an agent's counters once a second, for all viewers. Its methods

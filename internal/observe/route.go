@@ -17,7 +17,7 @@ import (
 
 // RouteSummary summarises Routes.
 type RouteSummary struct {
-	// Enabled says that the configuration has a BGP section, or a hook.
+	// Enabled is set if the configuration has a BGP section, or a hook.
 	Enabled bool   `json:"enabled"`
 	ASN     uint32 `json:"asn,omitempty"`
 	// Hook is nil with BGP.
@@ -29,7 +29,7 @@ type RouteSummary struct {
 
 // Routes are the announcements of the node, and its peers.
 type Routes struct {
-	// Enabled says that the configuration has a BGP section, or a hook; all else is zero or
+	// Enabled is set if the configuration has a BGP section, or a hook; all else is zero or
 	// empty without one.
 	Enabled  bool       `json:"enabled"`
 	ASN      uint32     `json:"asn,omitempty"`
@@ -49,8 +49,8 @@ type Announcement struct {
 	// From are the clients that announce it to a route reflector, of which each next
 	// hop of a prefix is an announcement; an agent has none.
 	From []netip.Addr `json:"from,omitempty"`
-	// Announced says that the prefix is in force, Since when it became so, or ceased
-	// to be; Peers are those with an established session, to which it is announced.
+	// Announced is set if the prefix is announced, Since is when this last changed; Peers have
+	// an established session and get the prefix.
 	Announced bool         `json:"announced"`
 	Since     time.Time    `json:"since,omitzero"`
 	Peers     []netip.Addr `json:"peers"`
@@ -58,7 +58,7 @@ type Announcement struct {
 	// yet", "web: 0 of 3 backends healthy, 1 wanted", "node drained", "damped for
 	// 4s".
 	Reason string `json:"reason,omitempty"`
-	// GracefulShutdown says that the route carries GRACEFUL_SHUTDOWN (RFC 8326).
+	// GracefulShutdown is set if the route carries GRACEFUL_SHUTDOWN (RFC 8326).
 	GracefulShutdown bool `json:"gracefulShutdown,omitempty"`
 	// NextHop is the given one; the zero Addr is the node's own.
 	NextHop netip.Addr `json:"nextHop,omitzero"`

@@ -20,7 +20,7 @@ import (
 // Snapshot is an agent at one reading of its counters. Derived values are computed once,
 // for all readers, which must not change them.
 type Snapshot struct {
-	// Time is when the counters were read. Err says why they couldn't be: all
+	// Time is when the counters were read. Err is the error of reading them: all
 	// counters are zero then.
 	Time time.Time
 	Err  error

@@ -37,7 +37,7 @@ func FormatServices(services []Service) string {
 	})
 }
 
-// secondChoice says which data plane has the service, and why, if it isn't the first choice.
+// secondChoice names the data plane of a service, and the reason, if it isn't the first choice.
 func (s Service) secondChoice() string {
 	if s.DataPlaneReason == "" {
 		return ""

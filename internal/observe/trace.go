@@ -21,7 +21,7 @@ type Trace struct {
 	// Service is the name of the VIP's service, empty if there is none.
 	Service string `json:"service,omitempty"`
 	dataplane.Trace
-	// Error says why the packet could not be traced; then there is nothing else.
+	// Error is why the packet could not be traced; the other fields are empty then.
 	Error string `json:"error,omitempty"`
 }
 
@@ -168,8 +168,8 @@ func recordWords(t Trace) string {
 	return fmt.Sprintf("%s: would be recorded with %s", record, name(t.Backend.ID))
 }
 
-// FormatTraceSummary says how many of the traced packets took which exit; those with
-// the empty name could not be traced.
+// FormatTraceSummary counts the traced packets by exit; packets under the empty name could
+// not be traced.
 func FormatTraceSummary(packets int, exits map[string]int) string {
 	return table(func(w io.Writer) {
 		fmt.Fprintf(w, "PACKETS\tEXIT\n%d\tall\n", packets)

@@ -34,7 +34,7 @@ type withheldPrefix struct {
 type index[T any] struct {
 	entries map[alloc.Owner][]T
 	places  places
-	// cut says that the list lacks entries.
+	// cut is set if the list lacks entries.
 	cut bool
 }
 

@@ -16,7 +16,7 @@ import (
 
 // Health is how endpoints are probed in addition to their readiness.
 type Health struct {
-	// Given says that the Service has a health-check annotation; otherwise the group's
+	// Given is set if the Service has a health-check annotation; otherwise the group's
 	// check is used.
 	Given bool
 	// Check is nil for no probes.

@@ -238,8 +238,8 @@ func CheckOnNode(s *lb.Service, limits dataplane.Limits, tunnelEnds bool) []lb.F
 	return found
 }
 
-// PartError says why a listener of a LoadBalancer, or a member of its pool, can't be
-// served by any node.
+// PartError is the reason for which no node can serve a listener of a LoadBalancer, or a
+// member of its pool.
 type PartError struct {
 	Listener, Pool string
 	// Member is the member's address and port; empty for an error of the listener.

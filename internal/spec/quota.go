@@ -159,7 +159,7 @@ func Usable(es *discoveryv1.EndpointSlice) (n int) {
 type ServiceShape struct {
 	// fixed is the usage without endpoints.
 	fixed Usage
-	// endpoints are counted for each address and port, probed says for which ones as probes too.
+	// endpoints are counted for each address and port, and as probes too where probed is set.
 	endpoints []EndpointPort
 	probed    []bool
 }

@@ -28,7 +28,7 @@ type multiline struct {
 	lines []definedLine
 }
 
-// add adds a line; a backslash at its end says that another follows.
+// add adds a line; a backslash at its end continues it on the next line.
 func (m *multiline) add(at Place, line string) {
 	m.lines = append(m.lines, definedLine{at, strings.TrimRight(strings.TrimSuffix(line, `\`), " \t")})
 }

@@ -16,7 +16,7 @@ import (
 // virtual is a virtual_server.
 type virtual struct {
 	*statement
-	// protocol is 0 if it isn't balanced; unset says that the file has none.
+	// protocol is 0 if it isn't balanced; unset is set if the file has none.
 	protocol  lb.Protocol
 	unset     bool
 	forward   lb.Forward
@@ -327,7 +327,7 @@ type server struct {
 	backup  bool
 	forward lb.Forward
 	probing
-	// checks are those that have a counterpart; checked says that the file has others, too.
+	// checks have a counterpart; checked is set if the file has any check at all.
 	checks  []*check
 	checked bool
 }

@@ -23,9 +23,9 @@ const viewerTimeout = 5 * time.Second
 // update is the state that a live view gets each second.
 type update struct {
 	Time time.Time `json:"time"`
-	// Error says why the counters, which are zero then, couldn't be read.
+	// Error is why the counters, which are zero then, couldn't be read.
 	Error string `json:"error,omitempty"`
-	// NotReady says why the agent should get no traffic; empty if it should.
+	// NotReady is why the agent should get no traffic; empty if it should.
 	NotReady string         `json:"notReady,omitempty"`
 	Status   observe.Status `json:"status"`
 	Totals   observe.Totals `json:"totals"`
