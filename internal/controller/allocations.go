@@ -18,7 +18,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// addressRequest is what an object requests.
+// addressRequest is an object's request for addresses.
 type addressRequest struct {
 	// Request has no pools: they follow from the labels.
 	alloc.Request
@@ -52,13 +52,15 @@ type allocation struct {
 	// Releasing are former addresses. They have to be removed from the owner's status, and
 	// StatusWritten called, before other addresses are added to the status.
 	Releasing []netip.Addr
-	// Withheld are those of Addresses that another owner's status may still show, who can't share
-	// them. They may stay in the owner's status, but must not be added to it.
+	// Withheld are the addresses among Addresses that the status of another owner may still show,
+	// with which this owner can't share them. They may stay in this owner's status, but must not be
+	// added to it.
 	Withheld []netip.Addr
 	// Err says why the request failed. Missing says why there is
 	// only one address of two families if one is sufficient.
 	Err, Missing error
-	// Changed says that the addresses, or what groups select by, differ from the last request's.
+	// Changed says that the addresses, or the properties that groups select by, differ from the
+	// last request's.
 	Changed bool
 }
 
@@ -82,7 +84,7 @@ type allocations struct {
 	mu         sync.Mutex
 	pools      []addressPool // in the order in which they are tried
 	namespaces map[string]labels.Set
-	// untagged has the addresses of the untagged network, tagged those of the others.
+	// untagged allocates in the untagged network, tagged in each VLAN.
 	untagged     *alloc.Allocator
 	tagged       map[lb.Segment]*alloc.Allocator
 	records      map[alloc.Owner]*record
@@ -118,8 +120,8 @@ func newAllocations(wake func(alloc.Owner)) *allocations {
 	}
 }
 
-// Outdated reports whether a request is of an older version of the object than its last
-// one: caches may be behind what was adopted.
+// Outdated reports whether a request is of an older version of the object than its last one: the
+// cache may be older than the adopted version.
 func (l *allocations) Outdated(q addressRequest) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +133,7 @@ func (l *allocations) Outdated(q addressRequest) bool {
 	return err == nil && order < 0
 }
 
-// Request sets the request of an owner, and returns what it gets.
+// Request sets the request of an owner, and returns its allocation.
 func (l *allocations) Request(q addressRequest) allocation {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -301,7 +303,7 @@ func (l *allocations) SetPools(pools []addressPool) []alloc.Owner {
 	return l.owners()
 }
 
-// owners returns those of all Services and LoadBalancers with a request, and of Services that
+// owners returns the owners of all Services and LoadBalancers with a request, and of Services that
 // other controllers serve, in any order.
 func (l *allocations) owners() []alloc.Owner {
 	return slices.AppendSeq(slices.Collect(maps.Keys(l.records)), maps.Keys(l.foreign))
@@ -475,7 +477,7 @@ func (l *allocations) Adopt(objects []adopted) []alloc.Conflict {
 // unitMember is an owner with the labels that groups select by.
 type unitMember struct {
 	Owner alloc.Owner
-	// Labels are the object's, Namespace those of its namespace.
+	// Labels are the object's labels, Namespace its namespace's labels.
 	Labels, Namespace labels.Set
 	Class             string
 }

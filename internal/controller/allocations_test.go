@@ -78,7 +78,7 @@ func compare(t *testing.T, what string, got, want []netip.Addr) {
 	}
 }
 
-// What becomes free goes to those who wait, the oldest first, before anybody new.
+// Released addresses go to waiting owners first, in the order of their age, then to new owners.
 func TestWaiting(t *testing.T) {
 	l, enqueued := withPool(t, "192.0.2.0/32")
 	compare(t, "first", l.Request(request("first", 9)).Addresses, addresses("192.0.2.0"))
@@ -172,8 +172,8 @@ func TestConflictOfSharers(t *testing.T) {
 	compare(t, "third, afterwards", l.Get(owner("third")).Addresses, addresses("192.0.2.0"))
 }
 
-// Who says something that can't be understood keeps what it has and gets nothing else.
-// Its ports are still known: no owner with one of them gets its address.
+// An owner with an invalid request keeps its addresses and gets no others. Its ports are still
+// known: no owner with one of them gets its address.
 func TestInvalidRequest(t *testing.T) {
 	l, _ := withPool(t, "192.0.2.0/30")
 	compare(t, "one", l.Request(sharing("one", 3, 80)).Addresses, addresses("192.0.2.0"))

@@ -146,7 +146,7 @@ func (f *cacheFiller) ready(*http.Request) error {
 	}
 }
 
-// kinds are the cached kinds, but those of which only reports are made.
+// kinds are the cached kinds, except kinds that only reports are made of.
 func kinds() []client.Object {
 	return []client.Object{
 		&corev1.Service{}, &discoveryv1.EndpointSlice{}, namespaceMetadata(),

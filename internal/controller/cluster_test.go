@@ -36,8 +36,8 @@ const home = "fairlead-system"
 // patience is how long anything may take that takes milliseconds on a free machine.
 const patience = 30 * time.Second
 
-// testCluster is an API server with what a test does to it. Objects are written by an
-// administrator, controllers have only the rights that they say they need.
+// testCluster is an API server with the helpers of tests. Objects are written as an administrator,
+// controllers have only the rights of their ClusterRole.
 type testCluster struct {
 	testing.TB
 	client.Client
@@ -80,7 +80,7 @@ func (w *testCluster) sub(t *testing.T, name string, test func(w *testCluster)) 
 	})
 }
 
-// sweep deletes what tests write.
+// sweep deletes all objects that tests write.
 func (w *testCluster) sweep() {
 	ctx := context.WithoutCancel(w.Context())
 	var services corev1.ServiceList

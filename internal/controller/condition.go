@@ -13,7 +13,7 @@ import (
 	"fairlead.io/fairlead/internal/alloc"
 )
 
-// Reasons of conditions and Events, in addition to those of alloc.Error.
+// Reasons of conditions and Events, in addition to the reasons of alloc.Error.
 const (
 	reasonAllocated       = "Allocated"
 	reasonPartlyAllocated = "PartlyAllocated"

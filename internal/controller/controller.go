@@ -3,8 +3,8 @@
 // Package controller assigns, for a whole Kubernetes cluster, addresses to Services and
 // LoadBalancers and decides which nodes serve them. It has one reconciler for each kind
 // and publishes its decisions in statuses, which the agents read.
-// "fairlead controller" runs it. Package alloc has the rules, and knows no
-// Kubernetes.
+// "fairlead controller" runs it. Package alloc has the rules, without
+// any Kubernetes types.
 //
 // No address is ever in two statuses. Only the holder of a Lease writes, and its writes
 // obey six rules, whatever fails or stalls in between:
@@ -25,8 +25,8 @@
 //     earlier leader, which can't have read a newer version by rule 4. An object whose
 //     write the API server rejects for a minute is adopted without it, so that it delays
 //     no others: a policy that rejects it rejects an earlier leader's write too.
-//  6. A version of an object that is older than what was decided on last is not decided on,
-//     unless the API server itself has no newer one: a cache may be behind the list of
+//  6. A version of an object that is older than the version of the last decision is ignored,
+//     unless the API server itself has no newer one: a cache may be older than the list of
 //     rule 5.
 package controller
 
@@ -219,7 +219,7 @@ func newManager(config *rest.Config, options Options, d *deps) (manager.Manager,
 }
 
 // addNodesCache adds the cache of the nodes' cluster. It fills as soon as that cluster's API server
-// responds, and keeps what it has while the API server is away.
+// responds, and keeps its objects while the API server is away.
 func addNodesCache(mgr manager.Manager, options Options) (cache.Cache, error) {
 	config := rest.CopyConfig(options.Nodes)
 	config.QPS = -1
@@ -235,8 +235,8 @@ func addNodesCache(mgr manager.Manager, options Options) (cache.Cache, error) {
 // addReconcilers adds the reconcilers. All groups are one request, and so are all pools.
 func addReconcilers(mgr manager.Manager, o *deps) error {
 	each := &handler.EnqueueRequestForObject{}
-	// add calls run for the requests of changed objects of some kinds, and those of t. Updates of
-	// objects count only if changed says so; nil for all.
+	// add calls run for the requests of changed objects of some kinds, and for the requests of t.
+	// Updates of objects count only if changed says so; nil for all.
 	add := func(name string, run reconcile.Func, concurrent int, t *trigger, requests handler.EventHandler, changed changedFunc, kinds ...client.Object) error {
 		c, err := controller.New(name, mgr, controller.Options{
 			Reconciler:              o.afterSync(run),
@@ -285,8 +285,8 @@ func enqueueAll(delay time.Duration) handler.EventHandler {
 	return enqueueAfter(func(client.Object) time.Duration { return delay })
 }
 
-// enqueueReports is enqueueAll for what conditions are made of. A change of an object that groups
-// serve changes reports of nodes soon.
+// enqueueReports is enqueueAll for the objects that conditions are made of. A change of an object
+// that groups serve changes reports of nodes soon.
 func enqueueReports() handler.EventHandler {
 	return enqueueAfter(func(object client.Object) time.Duration {
 		switch object.(type) {
@@ -326,9 +326,9 @@ const (
 	retryLast  = 10 * time.Second
 )
 
-// RunWithKubeconfig is Run with the API server of a kubeconfig file, or if the path
-// is empty with that of the pod's service account, and with that of another file for the nodes'
-// cluster, unless its path is empty. The libraries log to o.Log.
+// RunWithKubeconfig is Run with the API server of a kubeconfig file, or of the pod's service
+// account if the path is empty. The nodes' cluster has the API server of a second file, unless its
+// path is empty. The libraries log to o.Log.
 func RunWithKubeconfig(ctx context.Context, kubeconfig, nodesKubeconfig string, o Options) error {
 	var config *rest.Config
 	var err error

@@ -175,7 +175,7 @@ func wishes(w *testCluster) {
 	w.says(odd, v1alpha1.ConditionServiceAccepted, no, "BadAnnotation")
 	w.edit(bad, func() { bad.Annotations[v1alpha1.AnnotationAddresses] = "192.0.2.3" })
 	w.has(bad, "192.0.2.3")
-	// What can't be understood any more takes nothing away.
+	// A request that becomes invalid loses no addresses.
 	w.edit(bad, func() { bad.Annotations[v1alpha1.AnnotationAddresses] = "?" })
 	w.says(bad, v1alpha1.ConditionServiceAccepted, no, "BadAnnotation")
 	w.has(bad, "192.0.2.3")
@@ -272,7 +272,7 @@ func withoutZeroAnd255(w *testCluster) {
 	w.has(third, "192.0.3.0")
 }
 
-// Those who wait are served in the order in which they were created.
+// Waiting Services are served in the order of their creation.
 func exhaustion(w *testCluster) {
 	w.run()
 	p := w.knownPool("small", "192.0.2.0/32")
@@ -335,7 +335,7 @@ func typeChanges(w *testCluster) {
 	w.made(g, "n1")
 }
 
-// A new controller keeps what there is, and takes nothing from anybody.
+// A new controller keeps all assignments.
 func restart(w *testCluster) {
 	r := w.run()
 	w.knownPool("main", "192.0.2.0/29")
@@ -545,8 +545,8 @@ func loadBalancers(w *testCluster) {
 	}
 }
 
-// Who takes over writes a new version of what is open, so that what another process
-// decided before is refused.
+// A new leader writes new versions of objects whose status has room for an address, so that delayed
+// writes of the former leader are rejected.
 func takeOver(w *testCluster) {
 	r := w.run()
 	w.knownPool("main", "192.0.2.0/32")

@@ -13,8 +13,8 @@ import (
 // many routes as it does. Afterwards one such node is enough.
 const takeoverGrace = 30 * time.Second
 
-// formerRecheck is after what time a group is looked at again that waits for the first report of a
-// node since it joined: one with as many routes as the last one had changes nothing else.
+// formerRecheck is the delay before a group is checked again that waits for a node's first report
+// since the node joined: a report with as many routes as the last one triggers nothing else.
 const formerRecheck = 5 * time.Second
 
 // addRoutes sets how many prefixes candidates announce, from their reports.
@@ -54,9 +54,9 @@ func (r *groupReconciler) discountFormer(groups []*group, candidates []candidate
 	r.joined = joined
 }
 
-// addCordoned adds cordoned nodes to the assigned nodes of groups: each stays in its group until
-// it is replaced, and a group without any Ready node gets one. It returns after what time the
-// result may change by itself; 0: never.
+// addCordoned adds cordoned nodes to the assigned nodes of groups: each stays in its group until it
+// is replaced, and a group without any Ready node gets one. It returns the time until the result
+// may change by itself; 0: never.
 //
 // A spare that replaces a cordoned node is already among the assigned ones. It starts to announce
 // while the group still has both.
@@ -105,7 +105,7 @@ func membersOf(names []string, nodes []candidate) (members []candidate) {
 }
 
 // replaced reports whether the other nodes of its group serve in the place of a cordoned node, or
-// after what time they may do so without any change; 0: never.
+// the time until they may do so without any change; 0: never.
 func (m *candidate) replaced(others []candidate, now time.Time) (done bool, wait time.Duration) {
 	serving, equal, recheck := 0, 0, time.Duration(0)
 	for _, o := range others {

@@ -52,8 +52,8 @@ func readCluster(t *testing.T, step int, text string) (nodes []corev1.Node, pods
 	return nodes, pods, reports
 }
 
-// A cordoned node leaves its group when other nodes announce what it does, and comes back when no
-// other node serves.
+// A cordoned node leaves its group when other nodes announce the same routes, and comes back when
+// no other node serves.
 func TestCordonedNodes(t *testing.T) {
 	type step struct {
 		after   time.Duration

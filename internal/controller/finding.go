@@ -39,13 +39,14 @@ const (
 // that they haven't programmed it: an agent writes once in five seconds at most.
 const programGrace = 10 * time.Second
 
-// findings are what follows from reports of nodes for Services and LoadBalancers.
+// findings are the conditions and Events of Services and LoadBalancers that follow from node
+// reports.
 type findings struct {
 	mu     sync.Mutex
 	owners map[alloc.Owner]finding
 }
 
-// finding is what follows for one of them.
+// finding has the conditions and Events of one object.
 type finding struct {
 	// conditions have the types of a LoadBalancer's. Those that aren't known are missing: they stay
 	// as they are.
@@ -88,7 +89,7 @@ func (f *findings) replace(now map[alloc.Owner]finding) (changed []alloc.Owner) 
 }
 
 // serviceConditions are the types of a Service's conditions that follow from reports of nodes, by
-// those of a LoadBalancer's.
+// the LoadBalancer's types.
 var serviceConditions = map[string]string{
 	v1alpha1.ConditionProgrammed:      v1alpha1.ConditionServiceProgrammed,
 	v1alpha1.ConditionBackendsHealthy: v1alpha1.ConditionServiceBackendsHealthy,
@@ -139,7 +140,7 @@ type served struct {
 	empty bool
 }
 
-// none stands for no generation: those of Services are 0.
+// none stands for no generation: a Service's generation is 0.
 const none = -1
 
 // observedGeneration returns the generation of a condition; none without it.
@@ -171,11 +172,11 @@ func servedBalancer(b *v1alpha1.LoadBalancer) (served, bool) {
 	return s, s.group != "" && len(s.addresses) > 0
 }
 
-// revision is the version of an object at which what agents read of it last changed.
+// revision is the version of an object at which the content that agents read last changed.
 type revision struct {
 	// uid is the object's: another one of the same name has no revision yet.
 	uid types.UID
-	// digest is that of the content at the newest version.
+	// digest is the content's digest at the newest version.
 	newest string
 	digest uint64
 	// since is when this process saw the change.
@@ -215,7 +216,7 @@ func programmed(s *served, r revision, nodes []*report.Node, now time.Time) (c *
 	complete := true
 	for _, n := range nodes {
 		message, all := n.Problem(s.owner)
-		says := !n.Status.Reported.IsZero() // agents of former versions don't say what they have programmed
+		says := !n.Status.Reported.IsZero() // agents of former versions don't report programmed services
 		complete = complete && all && says
 		if message != "" {
 			problems = append(problems, n.Name+": "+message)

@@ -68,7 +68,7 @@ func old(s *v1alpha1.BalancerNodeStatus) {
 	s.Reported, s.Observed = metav1.Time{}, v1alpha1.ObservedVersions{}
 }
 
-// cordoned is the report of a node that still announces, draining that of one without routes.
+// cordoned makes a report of a node that still announces, draining of a node without routes.
 func cordoned(s *v1alpha1.BalancerNodeStatus) { s.Draining = true }
 func draining(s *v1alpha1.BalancerNodeStatus) {
 	s.Draining, s.Routes.Announced, s.Routes.Withheld = true, 0, 2
@@ -77,8 +77,8 @@ func noSession(s *v1alpha1.BalancerNodeStatus)   { s.Routes.Sessions = 0 }
 func withoutBGP(s *v1alpha1.BalancerNodeStatus)  { s.Routes, s.Peers = v1alpha1.RouteCounts{}, nil }
 func withoutPeer(s *v1alpha1.BalancerNodeStatus) { s.Routes.Sessions, s.Peers = 0, nil } // a hook changes routes
 
-// What is said of a Service follows from the reports of its group's nodes. What a report leaves out
-// is left open.
+// The conditions of a Service follow from the reports of its group's nodes. Values that a report
+// lacks stay unknown.
 func TestFindings(t *testing.T) {
 	const healthyText, programmedText, announcedText = "BackendsHealthy: none was found dead", "Programmed: on all nodes of LoadBalancerGroup g",
 		"Announced: by the nodes of LoadBalancerGroup g"
@@ -201,8 +201,8 @@ func TestFindingsDuringChange(t *testing.T) {
 	check("at last", "12", "Programmed", 0)
 }
 
-// What reports say of an object is of the generation that they cover, so that a change is written once
-// they do; of a new object it is unknown until then.
+// A condition has the object's generation that the reports cover, so a change is written as soon as
+// they cover it. Conditions of a new object are unknown until then.
 func TestFindingGenerations(t *testing.T) {
 	r := &reportReconciler{deps: &deps{}}
 	now := time.Unix(1000, 0)

@@ -59,7 +59,7 @@ func (w *testCluster) writesUntilProgrammed(b *v1alpha1.LoadBalancer) (writes in
 	}
 }
 
-// What nodes report of a Service or LoadBalancer becomes conditions and Events.
+// Node reports about a Service or LoadBalancer become conditions and Events.
 func findingsOfObjects(w *testCluster) {
 	w.run()
 	w.knownPool("main", "192.0.2.0/24")
@@ -73,7 +73,7 @@ func findingsOfObjects(w *testCluster) {
 	w.create(b)
 	w.servedBy(svc, "g")
 	w.says(b, v1alpha1.ConditionReady, yes, "Served")
-	// report has nodes report what they have now, with changes.
+	// report has nodes report their current state, with changes.
 	report := func(nodes []string, change ...func(node string, s *v1alpha1.BalancerNodeStatus)) {
 		w.Helper()
 		for _, node := range nodes {

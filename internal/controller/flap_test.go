@@ -74,8 +74,8 @@ func (h *conditionHistory) of(object client.Object, kind string) []string {
 	return slices.Clone(h.changes[object.GetName()+" "+kind])
 }
 
-// What is published about an object is not undone a moment later: neither of new objects nor
-// after a restart, whether or not groups serve them as they ask for it.
+// No published condition is withdrawn a moment later, neither of new objects nor after a restart,
+// whether or not groups serve the objects as requested.
 func TestAPIServerSteadyStatus(t *testing.T) {
 	t.Parallel()
 	w := newTestCluster(t)

@@ -32,7 +32,7 @@ const (
 	// DefaultClassAuto serves them unless another controller does, and leaves statuses that
 	// Fairlead hasn't written unchanged.
 	DefaultClassAuto DefaultClass = "auto"
-	// DefaultClassAlways serves them as it does those of its own class.
+	// DefaultClassAlways serves Services without class like Services of its own class.
 	DefaultClassAlways DefaultClass = "true"
 )
 
@@ -195,9 +195,9 @@ func (o *deps) enqueueClaimable(ctx context.Context) {
 	}
 }
 
-// yield leaves a Service to another controller that has changed what this one wrote into the
-// status, so that two controllers never write in turns. Addresses that are missing are added
-// again once. It reports whether it has left the Service.
+// yield leaves a Service to another controller that has changed this controller's status addresses,
+// so that two controllers never write in turns. Addresses that are missing are added again once. It
+// reports whether it has left the Service.
 func (r serviceReconciler) yield(ctx context.Context, svc *corev1.Service) (bool, error) {
 	owner := ownerOf(kindService, svc)
 	if !r.written.differs(owner, svc) {
@@ -257,8 +257,8 @@ type writtenStatuses struct {
 }
 
 type writtenStatus struct {
-	// last are the addresses of the last write, attempted those of later ones that had no response
-	// or failed: any of these may be in the status.
+	// last are the addresses of the last write, attempted the addresses of later writes that failed
+	// or got no response: any of these may be in the status.
 	last      []netip.Addr
 	attempted [][]netip.Addr
 	// corrected is when addresses were added again that another controller had removed.

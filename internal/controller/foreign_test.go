@@ -41,7 +41,7 @@ rules:
 `
 
 // Next to another controller for Services without class, a controller with the default settings
-// writes nothing to that one's Services, and serves those of its own class.
+// writes nothing to that controller's Services, and serves Services of its own class.
 func TestAPIServerOtherController(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -344,7 +344,7 @@ func migration(w *testCluster) {
 	}
 	w.has(w.classless("next"), "192.0.2.3")
 	r.stop()
-	// With defaultClass "true" Fairlead takes over what it finds.
+	// With defaultClass "true" Fairlead takes over existing Services.
 	left := w.classless("left")
 	w.patchStatus(left, func() { left.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}} })
 	w.pool("more", "203.0.113.0/31")

@@ -21,7 +21,7 @@ import (
 
 // version is an object as the API server has it at one time.
 type version struct {
-	number  int // greater than that of every version before
+	number  int // greater than all numbers of earlier versions
 	request addressRequest
 	shown   []netip.Addr
 }
@@ -44,15 +44,15 @@ type history struct {
 	pools   []addressPool
 	objects map[alloc.Owner][]version // all versions, none of deleted ones
 	late    []write
-	// said is what owners said since they show an address.
+	// said has the requests of owners since they show an address.
 	said map[netip.Addr]map[alloc.Owner][]addressRequest
-	// read is which version the controller's cache had last.
+	// read is the version that the controller's cache had last.
 	read        map[alloc.Owner]int
 	allocations *allocations
 }
 
-// Whatever goes wrong, no address is ever shown by two that can't share it; and when
-// nothing goes wrong any more, everybody has what there is.
+// No fault lets two owners show an address that they can't share. When faults end, all owners get
+// the addresses that are free.
 func TestAddressOwnersUnique(t *testing.T) {
 	const histories, steps = 500, 400
 	for seed := range uint64(histories) {
@@ -94,7 +94,7 @@ func (h *history) owner() alloc.Owner {
 	return alloc.Owner{Kind: "Service", Namespace: "a", Name: fmt.Sprint(h.rand.IntN(6))}
 }
 
-// edit makes an object, or changes what it asks for.
+// edit creates an object, or changes its request.
 func (h *history) edit(o alloc.Owner) {
 	number := int(o.Name[0] - '0')
 	w := addressRequest{Request: alloc.Request{Owner: o, Families: []alloc.Family{alloc.IPv4}}, Created: time.Unix(int64(number), 0)}
@@ -187,7 +187,8 @@ func (h *history) setPools() {
 	}
 }
 
-// takeOver has another process go on: it closes what is open, and learns the rest.
+// takeOver makes another process the leader: it writes new versions of objects whose status has
+// room for an address, and adopts the others.
 func (h *history) takeOver() {
 	h.read = map[alloc.Owner]int{}
 	h.allocations = newAllocations(func(alloc.Owner) {})
@@ -273,8 +274,8 @@ func (h *history) reconcile(o alloc.Owner, send func(write) bool) {
 	}
 }
 
-// settle has everything go well, until nothing changes, and looks for what could be
-// had and isn't.
+// settle runs without faults until nothing changes, and looks for owners that could have an address
+// and don't.
 func (h *history) settle() {
 	for range 20 {
 		for i := range 6 {

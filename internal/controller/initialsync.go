@@ -70,7 +70,7 @@ func (t initialSync) readPools(ctx context.Context) error {
 		t.allocations.SetNamespace(namespaces.Items[i].Name, namespaces.Items[i].Labels, true)
 	}
 	var pools v1alpha1.AddressPoolList
-	if err := t.live.List(ctx, &pools); err != nil { // with what an earlier leader retained last
+	if err := t.live.List(ctx, &pools); err != nil { // with the retentions of an earlier leader
 		return fmt.Errorf("pools: %w", err)
 	}
 	valid, _ := parsePools(pools.Items)

@@ -187,8 +187,8 @@ func (v versioned) Get(_ context.Context, _ client.ObjectKey, object client.Obje
 	return nil
 }
 
-// A cache that is behind what was decided on has to catch up, unless the API server itself
-// went back: its database was restored.
+// A cache that is older than the last decision has to catch up, unless the API server itself is
+// older: its database was restored.
 func TestOlderVersion(t *testing.T) {
 	for version, want := range map[string]time.Duration{"120": staleDelay, "50": 0} {
 		svc := &corev1.Service{}

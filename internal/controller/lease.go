@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// errLeaseExpired ends what was begun while this process was the leader.
+// errLeaseExpired ends operations that began while this process was the leader.
 var errLeaseExpired = errors.New("lease not renewed in time, another controller may be the leader")
 
 // leaseGuard is a lock that records its last renewal, so that writers notice its expiry

@@ -46,7 +46,7 @@ func (r balancerReconciler) reconcile(ctx context.Context, request reconcile.Req
 	owner := ownerOf(kindLoadBalancer, &b)
 	found := r.setFindings(owner, &b.Status.Conditions, b.Status.Group != "")
 	if r.findings.await(owner, b.Generation) && sameButGeneration(&base.Status, &b.Status) {
-		return reconcile.Result{}, nil // one write says this and what nodes report
+		return reconcile.Result{}, nil // one write has this condition and the node reports' conditions
 	}
 	return reconcile.Result{}, r.publish(ctx, &b, base, before, append(found, allocated))
 }
@@ -109,8 +109,8 @@ const (
 // noGroupMessage is the message of conditions of objects without group.
 const noGroupMessage = "no group with nodes matches: see the condition Ready of LoadBalancerGroups"
 
-// decide sets a LoadBalancer's status but for what nodes report, and returns its condition about
-// addresses. What isn't decided yet stays as it is.
+// decide sets a LoadBalancer's status without the parts from node reports, and returns its
+// condition about addresses. Fields that aren't decided yet keep their values.
 func (r balancerReconciler) decide(b *v1alpha1.LoadBalancer, g allocation) metav1.Condition {
 	b.Status.Address = list(g.Addresses)
 	owner := ownerOf(kindLoadBalancer, b)

@@ -80,7 +80,7 @@ type group struct {
 	nodes []v1alpha1.GroupNode
 	// ready is the number of ready nodes.
 	ready int
-	// leaving are those of the nodes that are cordoned.
+	// leaving are the cordoned ones among the nodes.
 	leaving []string
 	// matching is the number of nodes that the selector selects, and excluded how many of them
 	// have a label that excludes them. cordoned counts others that are cordoned.
@@ -112,8 +112,8 @@ func (g *group) readSelectors() {
 	g.filter, g.invalid = spec.NewFilter(&g.Spec.Services)
 }
 
-// read returns the groups, in the order of their creation, the nodes, and after what time
-// to reconcile again.
+// read returns the groups, in the order of their creation, the nodes, and the delay until the next
+// reconciliation.
 func (r *groupReconciler) read(ctx context.Context) (groups []*group, candidates []candidate, recheck time.Duration, err error) {
 	var (
 		list    v1alpha1.LoadBalancerGroupList
@@ -162,8 +162,8 @@ func (r *groupReconciler) restore(groups []*group, now time.Time) {
 	r.assigned = assigned
 }
 
-// assignNodes assigns nodes to groups, and returns after what time the result may change by
-// itself; 0: never.
+// assignNodes assigns nodes to groups, and returns the time until the result may change by itself;
+// 0: never.
 func (r *groupReconciler) assignNodes(groups []*group, candidates []candidate, now time.Time) (recheck time.Duration) {
 	var (
 		requests []alloc.Group

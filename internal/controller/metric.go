@@ -95,7 +95,7 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// addMetrics registers the controller's metrics in addition to those of controller-runtime. The
+// addMetrics registers the controller's metrics in addition to controller-runtime's metrics. The
 // collector is removed when the manager stops.
 func addMetrics(mgr manager.Manager, o *deps) error {
 	if o.options.MetricsAddress == "" {

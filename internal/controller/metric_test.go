@@ -53,7 +53,7 @@ func (cached) List(_ context.Context, list client.ObjectList, _ ...client.ListOp
 	return nil
 }
 
-// Only the leader shows what was decided; names are as the style wants them.
+// Only the leader exports metrics of decisions; metric names follow the conventions.
 func TestMetrics(t *testing.T) {
 	o := newDeps(Options{})
 	o.Client = cached{}

@@ -59,8 +59,8 @@ type candidate struct {
 	former bool
 }
 
-// candidates returns the nodes that may be in groups, and after what time the result may
-// change by itself; 0: never. Nodes that are being deleted, or labelled
+// candidates returns the nodes that may be in groups, and the time until the result may change by
+// itself; 0: never. Nodes that are being deleted, or labelled
 // node.kubernetes.io/exclude-from-external-load-balancers, are excluded.
 func (r *nodeTracker) candidates(nodes []corev1.Node, pods []corev1.Pod, now time.Time) (list []candidate, recheck time.Duration) {
 	agents := map[string]bool{}

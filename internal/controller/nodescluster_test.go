@@ -18,8 +18,8 @@ import (
 	"fairlead.io/fairlead/internal/controller"
 )
 
-// Nodes and agents' pods of another cluster count, and those of the control cluster don't. While the
-// nodes' API server is away, decisions go on with what is known of nodes.
+// Nodes and agents' pods of another cluster count, not nodes and pods of the control cluster. While
+// the nodes' API server is away, decisions use the last known nodes.
 func TestAPIServerNodesCluster(t *testing.T) {
 	t.Parallel()
 	w, n := newTestCluster(t), newTestCluster(t)
@@ -92,7 +92,7 @@ func (w *testCluster) mayDeleteReports() {
 	})
 }
 
-// reportsRemoved checks that what a node reported is deleted when it has left and been silent for
+// reportsRemoved checks that a node's report is deleted when the node has left and been silent for
 // minutes, and not before.
 func (w *testCluster) reportsRemoved() {
 	w.Helper()

@@ -75,7 +75,7 @@ func (o *deps) isNewest(ctx context.Context, object client.Object) (bool, error)
 	return now.GetResourceVersion() == object.GetResourceVersion(), nil
 }
 
-// hide removes addresses from an object's status, and returns what it has then.
+// hide removes addresses from an object's status, and returns the remaining allocation.
 func (o *deps) hide(ctx context.Context, s owned, removed []netip.Addr) (result allocation, retry time.Duration, err error) {
 	base := copyOf(s.object())
 	s.hide(removed)

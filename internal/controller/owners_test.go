@@ -21,8 +21,8 @@ import (
 
 func keyOf(o client.Object) types.NamespacedName { return client.ObjectKeyFromObject(o) }
 
-// waitForNextSecond returns when what is created now is younger than an object:
-// timestamps have whole seconds.
+// waitForNextSecond returns when new objects are younger than an object: timestamps have whole
+// seconds.
 func (w *testCluster) waitForNextSecond(than client.Object) time.Time {
 	w.Helper()
 	created := than.GetCreationTimestamp().Time
@@ -61,7 +61,7 @@ func (w *testCluster) natBalancer(name string, member v1alpha1.IPAddress) *v1alp
 	})
 }
 
-// tenant is what a Service says about those with whom it would share an address.
+// tenant has the properties of a Service that decide with which Services it may share an address.
 type tenant struct {
 	key   string
 	ports []string
@@ -80,11 +80,10 @@ func (t tenant) quarrels(o tenant) bool {
 	return t.key == "" || t.key != o.key || slices.ContainsFunc(t.ports, func(p string) bool { return slices.Contains(o.ports, p) })
 }
 
-// owners watches all Services, in the order in which the API server changed them, and
-// notes every moment in which an address is given to one that can't share it with
-// another. What a user makes of two that share an address, by an edit of ports or
-// keys, the controller can't prevent: until it has seen the edit, one is judged by all
-// that it said since it has the address.
+// owners watches all Services, in the order in which the API server changed them, and records each
+// time that an address is assigned to a Service that can't share it with another owner. The
+// controller can't prevent an edit of ports or keys that ends the sharing of two Services: a
+// Service is compared by all its versions since it has the address.
 type owners struct {
 	*testCluster
 	cancel context.CancelFunc

@@ -63,7 +63,7 @@ func (r *groupReconciler) place(groups []*group) placements {
 	return s
 }
 
-// placementUnit translates a unit. Its current group is that of its first member with one.
+// placementUnit translates a unit. Its current group is the first member's that has a group.
 func (r *groupReconciler) placementUnit(u unit, groups []*group) alloc.Unit {
 	q := alloc.Unit{Key: u.Members[0].Owner.String(), Addresses: u.Addresses}
 	for _, g := range groups {

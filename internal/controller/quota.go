@@ -33,8 +33,8 @@ const (
 	reasonIntervalRaised = "IntervalRaised"
 )
 
-// quotaDelay batches changes of a namespace's objects, membersDelay those of endpoints and members,
-// which come all the time and rarely matter.
+// quotaDelay batches changes of a namespace's objects, membersDelay changes of endpoints and
+// members, which are frequent and rarely matter.
 const (
 	quotaDelay   = 100 * time.Millisecond
 	membersDelay = time.Second
@@ -50,8 +50,8 @@ type quotas struct {
 	namespaces map[string]map[alloc.Owner]bounded
 }
 
-// bounded is what a group's bounds mean for an object: why it is refused, and why its health
-// checks have another interval; both are empty for most.
+// bounded is the effect of a group's bounds on an object: the reason why it is refused, and the
+// reason why its health checks have another interval; both are empty for most objects.
 type bounded struct {
 	refused, raised string
 	// group and addresses are those for which that was decided.
@@ -125,8 +125,8 @@ func (o *deps) quotaRequests() handler.EventHandler {
 	}
 }
 
-// quotaChanged reports whether an update of an object changes what it uses, or bounds. Other
-// endpoints in the same number don't.
+// quotaChanged reports whether an update of an object changes its usage, or bounds. Other endpoints
+// in the same number don't.
 func (o *deps) quotaChanged(before, now client.Object) bool {
 	same := equality.Semantic.DeepEqual
 	switch n := now.(type) {
@@ -167,7 +167,7 @@ func (r quotaReconciler) reconcile(ctx context.Context, request reconcile.Reques
 	return reconcile.Result{}, nil
 }
 
-// decide returns what groups' bounds mean for the objects of a namespace.
+// decide returns the effect of groups' bounds on the objects of a namespace.
 func (r quotaReconciler) decide(ctx context.Context, namespace string, bounds map[string]spec.Bounds) (map[alloc.Owner]bounded, error) {
 	var services corev1.ServiceList
 	var balancers v1alpha1.LoadBalancerList
@@ -261,8 +261,8 @@ func (r quotaReconciler) endpoints(ctx context.Context, namespace string, servic
 // one.
 const usableEndpoints = "usable endpoints"
 
-// slimSlice reduces an EndpointSlice to what decide reads. Caches may pass one again that is
-// reduced already.
+// slimSlice reduces an EndpointSlice to the fields that decide reads. Caches may pass a reduced one
+// again.
 func slimSlice(object any) (any, error) {
 	if es, is := object.(*discoveryv1.EndpointSlice); is {
 		es.ManagedFields, es.OwnerReferences = nil, nil

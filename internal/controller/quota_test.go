@@ -102,9 +102,9 @@ func (w *testCluster) slice(namespace, service, name string, from netip.Addr, n 
 	w.create(es)
 }
 
-// One namespace asks for 10,000 ports, 100,000 endpoints, 100,000 source ranges and more Services
-// than it may have. It reads on its objects what is refused, the node serves what the controller
-// says, and another namespace's Service is served all the time and follows its endpoints.
+// One namespace requests 10,000 ports, 100,000 endpoints, 100,000 source ranges and more Services
+// than its quota. Its objects' conditions show the refusals, the node serves the admitted objects,
+// and another namespace's Service is always served and follows its endpoints.
 func TestAPIServerTenants(t *testing.T) {
 	t.Parallel()
 	w := newTestCluster(t)
@@ -235,7 +235,7 @@ func TestAPIServerTenants(t *testing.T) {
 		t.Error(wrong)
 	}
 
-	// What has room again is served, and says so.
+	// A Service that fits the quota again is served, and its condition shows it.
 	w.edit(few, func() { few.Spec.Ports = few.Spec.Ports[:2] })
 	w.says(few, v1alpha1.ConditionServiceServed, yes, "Served")
 	w.await("few to be served", func() error {

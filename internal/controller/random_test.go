@@ -21,11 +21,11 @@ import (
 	"fairlead.io/fairlead/test/fuzzrand"
 )
 
-// TestAPIServerRandom does at random what users, administrators and failures do: creates,
-// edits, deletes, pools that come, go and overlap, controllers that are restarted or
-// cut off. A watch sees every version of every Service: never do two own one
-// address and port. When all is quiet every Service that can have an address has
-// one. It takes about twenty seconds, or FAIRLEAD_FUZZ; FAIRLEAD_SEED repeats it.
+// TestAPIServerRandom simulates users, administrators and failures at random: Services that are
+// created, edited and deleted, pools that come, go and overlap, controllers that are restarted or
+// cut off. A watch sees every version of every Service: never do two own one address and port.
+// Without changes every Service that can have an address has one. It takes about twenty seconds, or
+// FAIRLEAD_FUZZ; FAIRLEAD_SEED repeats it.
 func TestAPIServerRandom(t *testing.T) {
 	t.Parallel()
 	w := newTestCluster(t)
@@ -55,7 +55,7 @@ type randomHistory struct {
 // services is how many names Services have: few, so that they are made again.
 const services = 24
 
-// ranges are what pools are made of: less than all need, and with overlaps.
+// ranges are the addresses of pools: fewer than all Services need, and with overlaps.
 func ranges() []v1alpha1.AddressRange {
 	return []v1alpha1.AddressRange{"192.0.2.0/30", "192.0.2.2-192.0.2.6", "192.0.2.8/30", "2001:db8::/126", "2001:db8::2-2001:db8::5"}
 }
@@ -75,7 +75,7 @@ func (r *randomHistory) someRanges() []v1alpha1.AddressRange {
 	return all[:1+r.rand.IntN(3)]
 }
 
-// step does one thing. What races with the controller may be refused.
+// step does one operation. Writes that race with the controller may be refused.
 func (r *randomHistory) step() {
 	var err error
 	switch n := r.rand.IntN(100); {
@@ -186,8 +186,8 @@ func (r *randomHistory) settle() {
 	r.watch.check()
 }
 
-// settled says what isn't as it has to be: an address outside of all pools, or a
-// Service without one that could have it.
+// settled returns an error if an address is outside of all pools, or a Service has none and could
+// have one.
 func (r *randomHistory) settled() error {
 	ctx := context.WithoutCancel(r.Context())
 	var (
@@ -224,7 +224,7 @@ func (r *randomHistory) settled() error {
 	return nil
 }
 
-// checkAddresses checks the addresses of a Service. used are those of all Services.
+// checkAddresses checks the addresses of a Service. used are the addresses of all Services.
 func checkAddresses(svc *corev1.Service, pools []v1alpha1.AddressPool, used map[string]bool) error {
 	has := map[corev1.IPFamily]bool{}
 	for _, ingress := range svc.Status.LoadBalancer.Ingress {
@@ -238,7 +238,7 @@ func checkAddresses(svc *corev1.Service, pools []v1alpha1.AddressPool, used map[
 		return errors.New("nothing is said of it")
 	}
 	if svc.Annotations[v1alpha1.AnnotationAddresses] != "" || svc.Annotations[v1alpha1.AnnotationAddressPool] != "" {
-		return nil // what it wants may be taken, or not be there
+		return nil // the requested address may be in use, or in no pool
 	}
 	can := map[corev1.IPFamily]bool{}
 	for _, p := range pools {

@@ -30,7 +30,7 @@ const (
 	reasonSomeNodes = "SomeNodes"
 )
 
-// reportDelay batches changes of reports, nodes and agents, servedDelay those of the objects that
+// reportDelay batches changes of reports, nodes and agents, servedDelay changes of the objects that
 // groups serve: there are thousands of these, and reports follow them.
 const (
 	reportDelay = 250 * time.Millisecond
@@ -46,11 +46,11 @@ const (
 )
 
 // reportReconciler sums up the BalancerNodes of nodes in the statuses of BGPPeers and
-// LoadBalancerGroups, and decides what those of Services and LoadBalancers say. All of them are one
+// LoadBalancerGroups, and decides the conditions of Services and LoadBalancers. All of them are one
 // request.
 type reportReconciler struct {
 	*deps
-	// revisions are those of the objects that groups serve.
+	// revisions are the revisions of objects that groups serve.
 	revisions map[alloc.Owner]revision
 }
 
@@ -115,7 +115,7 @@ func (r *reportReconciler) reconcile(ctx context.Context, _ reconcile.Request) (
 }
 
 // removeReports deletes the objects of nodes that have left their cluster and write no reports any
-// more. It returns after what time to repeat that; 0: never. In one cluster the Node owns them.
+// more. It returns the delay until the next removal; 0: never. In one cluster the Node owns them.
 func (r *reportReconciler) removeReports(ctx context.Context, nodes []corev1.Node, reports []v1alpha1.BalancerNode, now time.Time) (next time.Duration, err error) {
 	for i := range reports {
 		n := &reports[i]
@@ -139,7 +139,7 @@ func (r *reportReconciler) removeReports(ctx context.Context, nodes []corev1.Nod
 	return next, nil
 }
 
-// servedObjects returns those of all objects that groups serve.
+// servedObjects returns the objects that groups serve.
 func servedObjects(services []corev1.Service, balancers []v1alpha1.LoadBalancer) (all []served) {
 	for i := range services {
 		if s, is := servedService(&services[i]); is {
@@ -154,8 +154,8 @@ func servedObjects(services []corev1.Service, balancers []v1alpha1.LoadBalancer)
 	return all
 }
 
-// find decides the conditions of all objects that groups with these nodes serve, and has those of
-// which one has changed reconciled. It returns when that has to be repeated; 0 for never.
+// find decides the conditions of all objects that groups with these nodes serve, and has objects
+// with a changed condition reconciled. It returns the delay until the next call; 0 for never.
 func (r *reportReconciler) find(objects []served, members map[string][]*report.Node, now time.Time) (next time.Duration) {
 	revisions, found := map[alloc.Owner]revision{}, map[alloc.Owner]finding{}
 	for i := range objects {
@@ -209,8 +209,8 @@ type nodeReport struct {
 	*report.Node
 }
 
-// currentReports returns the reports of ready nodes whose agents are ready: those of others may be of
-// long ago.
+// currentReports returns the reports of ready nodes whose agents are ready: other reports may be
+// old.
 func currentReports(nodes []corev1.Node, pods []corev1.Pod, all []v1alpha1.BalancerNode) map[string]nodeReport {
 	agents := map[string]bool{}
 	for i := range pods {
@@ -305,7 +305,7 @@ func ofNodes(kind string, holds, nodes int, problems []string) metav1.Condition 
 	return condition(kind, false, reasonSomeNodes, fmt.Sprintf("on %d of %d nodes; %s", holds, nodes, named(problems)))
 }
 
-// reportsChanged reports whether an update changes what is summed up.
+// reportsChanged reports whether an update changes an input of the summary.
 func reportsChanged(before, now client.Object) bool {
 	switch o := now.(type) {
 	case *v1alpha1.BalancerNode:

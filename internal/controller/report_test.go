@@ -50,8 +50,8 @@ func (w *testCluster) sums(p *v1alpha1.BGPPeer, established, nodes int32, messag
 	})
 }
 
-// What nodes report is summed up in the statuses of peers and groups. Reports of nodes that are not
-// ready, or without a ready agent, don't count: they may be of long ago.
+// The statuses of peers and groups sum up node reports. Reports of nodes that are not ready, or
+// without a ready agent, don't count: they may be old.
 func reports(w *testCluster) {
 	w.run()
 	g := w.group("g", 2)

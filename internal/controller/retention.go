@@ -83,8 +83,7 @@ func (l *allocations) poolOf(a netip.Addr) *addressPool {
 	return nil
 }
 
-// expire ends the retentions that are over, and returns after what time the next one is; 0 for
-// none.
+// expire ends the retentions that are over, and returns the time until the next one is; 0 for none.
 func (l *allocations) expire() (next time.Duration) {
 	now := l.now()
 	for a, r := range l.retained {
@@ -109,8 +108,7 @@ func (l *allocations) expire() (next time.Duration) {
 	return next
 }
 
-// Expire ends the retentions that are over, and returns after what time to call it again; 0 for
-// never.
+// Expire ends the retentions that are over, and returns the time until the next call; 0 for never.
 func (l *allocations) Expire() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -95,7 +95,7 @@ func TestRetentionOfExchanged(t *testing.T) {
 	compare(t, "the namespace", l.Request(request("next", 0)).Addresses, addresses("192.0.2.0"))
 }
 
-// The next leader takes over what the statuses of pools have.
+// The next leader adopts the retentions in pool statuses.
 func TestRetentionOfAnotherLeader(t *testing.T) {
 	l, now := retaining(t, "192.0.2.0/31")
 	for _, name := range []string{"a", "b"} {

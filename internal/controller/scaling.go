@@ -49,16 +49,16 @@ func sizeOf(g *v1alpha1.LoadBalancerGroup) int {
 	return int(g.Spec.Size)
 }
 
-// scalingReconciler decides the sizes of groups with autoscaling by what their nodes report, and
-// writes them into the statuses, which the groupReconciler follows. It doesn't look at what groups
-// serve, so frequent reports cost little. All groups are one request.
+// scalingReconciler decides the sizes of groups with autoscaling by their nodes' reports, and
+// writes them into the statuses, which the groupReconciler follows. It doesn't read the objects
+// that groups serve, so frequent reports cost little. All groups are one request.
 type scalingReconciler struct {
 	*deps
 	// groups has the groups with autoscaling, by UID.
 	groups map[types.UID]scaling
 }
 
-// scaling is what a decision on a group's size has to know of former ones.
+// scaling is the history that a decision on a group's size needs.
 type scaling struct {
 	alloc.SizeHistory
 	// reported is when all ready nodes last had a recent report.
@@ -97,8 +97,8 @@ func (r *scalingReconciler) reconcile(ctx context.Context, _ reconcile.Request) 
 	return reconcile.Result{RequeueAfter: scalingInterval}, nil
 }
 
-// scale decides the size of a group and writes it. What is remembered of the group changes only if
-// that succeeds.
+// scale decides the size of a group and writes it. The group's history changes only if the write
+// succeeds.
 func (r *scalingReconciler) scale(ctx context.Context, base *v1alpha1.LoadBalancerGroup, reports map[string]*v1alpha1.BalancerNodeStatus, now time.Time) error {
 	g := base.DeepCopy()
 	if g.Spec.Autoscaling == nil {
@@ -173,7 +173,7 @@ func (s scaling) condition(g *v1alpha1.LoadBalancerGroup, load *groupLoad, now t
 	return c
 }
 
-// groupLoad is what the nodes of a group carry.
+// groupLoad is the load of a group's nodes.
 type groupLoad struct {
 	demands []alloc.Demand
 	// complete is false if the traffic of some nodes isn't known.
@@ -208,7 +208,7 @@ func loadOf(g *v1alpha1.LoadBalancerGroup, reports map[string]*v1alpha1.Balancer
 		if s == nil {
 			continue
 		}
-		// The traffic of a silent node is what it was: overload may be why it doesn't report.
+		// The last reported traffic of a silent node counts: overload may be why it doesn't report.
 		load.complete = load.complete && s.Reported.Sub(s.Started.Time) >= maxReportAge
 		bits += float64(max(s.Traffic.BitsPerSecond, 0))
 		packets += float64(max(s.Traffic.PacketsPerSecond, 0))

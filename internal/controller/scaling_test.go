@@ -10,8 +10,8 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 )
 
-// scaling has groups with autoscaling follow what their nodes report, and another controller continue
-// with their sizes.
+// scaling checks that groups with autoscaling follow their nodes' reports, and that another
+// controller continues with their sizes.
 func scaling(w *testCluster) {
 	r := w.run()
 	g := w.group("g", 1)

@@ -73,8 +73,8 @@ func (r serviceReconciler) serve(ctx context.Context, svc *corev1.Service) (reco
 	return reconcile.Result{}, nil
 }
 
-// decided returns the conditions about what is accepted and served, without those that aren't
-// decided yet: nothing is published that changes a moment later.
+// decided returns the conditions Accepted and Served, as far as they are decided: no condition is
+// published that changes a moment later.
 func (r serviceReconciler) decided(svc *corev1.Service, result allocation) (conditions []metav1.Condition) {
 	owner := ownerOf(kindService, svc)
 	group, decided := r.groups.of(owner)
@@ -123,8 +123,8 @@ func clearStatus(svc *corev1.Service) {
 // reasonNodesApart is why a Service gets no address if the balancers are in another cluster.
 const reasonNodesApart = "NodesInOtherCluster"
 
-// refuse says that a Service isn't served because its endpoints are not in the balancers' cluster. It
-// removes what an earlier controller has published.
+// refuse says that a Service isn't served because its endpoints are not in the balancers' cluster.
+// It removes the addresses and conditions of an earlier controller.
 func (r serviceReconciler) refuse(ctx context.Context, svc *corev1.Service) error {
 	before, base := slices.Clone(svc.Status.Conditions), svc.DeepCopy()
 	clearStatus(svc)
