@@ -13,8 +13,8 @@ import (
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// addresses are those of all LoadBalancers of a store without a controller. They follow from the
-// objects' statuses.
+// addresses has the addresses of all LoadBalancers of a store without a controller. They follow
+// from the objects' statuses.
 type addresses struct {
 	policy   *policy
 	untagged *alloc.Allocator
@@ -55,7 +55,7 @@ func (a *addresses) release(owner alloc.Owner) {
 
 // adopt has a LoadBalancer hold the address in its status, and no other one.
 func (a *addresses) adopt(b *v1alpha1.LoadBalancer) {
-	request, segment, _ := spec.AddressRequest(b) // the schema rejects what is invalid
+	request, segment, _ := spec.AddressRequest(b) // the schema rejects invalid ones
 	a.release(request.Owner)
 	if address, err := netip.ParseAddr(b.Status.Address); err == nil {
 		a.space(segment).Adopt([]alloc.Holding{{Owner: request.Owner, Addresses: []netip.Addr{address}, Ports: request.Ports}})

@@ -21,9 +21,9 @@ func example(r *route) string {
 const full = `{"forward":"nat","listeners":[{"name":"http","port":80,"pool":"web"}],` +
 	`"pools":[{"name":"web","members":[{"address":"192.0.2.1","port":80}],"healthCheck":{"type":"tcp"}}]}`
 
-// No route answers a client without credentials, or of another project, which doesn't learn whether
-// there is what it asks for. A client that may only read changes nothing. Nodes have routes
-// which no other client has, and report for no other node.
+// Routes reject clients without credentials and clients of other projects, and the response doesn't
+// show whether the resource exists. A read-only client changes nothing. Only nodes have access to
+// the routes of nodes, each to its own reports.
 func TestIsolation(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) { newAPI(t, 1).testIsolation() })
 	t.Run("without nodes", func(t *testing.T) { newAPIOf(t, withoutNodes{newEmbedded(t)}, 1).testIsolation() })
@@ -74,7 +74,7 @@ func (a *api) testIsolation() {
 	}
 }
 
-// reported is a report of a node, of what it serves and of counters: unknown fields are ignored.
+// reported is a node's report of its status and counters: unknown fields are ignored.
 const reported = `{"reported":"2026-01-01T00:00:01Z","version":"1","dataPlane":"xdp","draining":false,"started":"2026-01-01T00:00:00Z",` +
 	`"services":{"total":1,"programmed":1,"failed":0,"panic":0,"drained":0},"backends":{"total":1,"inUse":1,"unhealthy":0,"drained":0},` +
 	`"routes":{"announced":1,"withheld":0,"sessions":1}}`

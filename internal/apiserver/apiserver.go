@@ -9,10 +9,10 @@
 // clients choose, and are created and replaced by PUT, so a repeated request changes nothing more.
 //
 // The store is a Kubernetes cluster, of which any number of servers can run side by side without a
-// state of their own (kubernetesStore), or a file, of which one server does what a cluster's API
-// server and controller do, and which nodes follow (embeddedStore).
+// state of their own (kubernetesStore), or a file. One server has the file, takes the place of a
+// cluster's API server and controller, and serves the objects to nodes (embeddedStore).
 //
-// Fields are those of the kind, and the store validates them: handlers know the names of lists
+// Resources have the kind's fields, and the store validates them: handlers know the names of lists
 // only. Authentication, authorization by project, limits and the log of writes are in one place for
 // all routes (server.serve).
 package apiserver
@@ -64,17 +64,17 @@ const (
 	// connections is the largest number of connections, and so of concurrent requests. Each node
 	// that follows the server has one all the time.
 	connections = 1024
-	// sentTimeout is how long a client may acknowledge nothing of what it is sent, until its
-	// connection ends: hosts that vanish hold none for longer.
+	// sentTimeout ends a connection with unacknowledged data (TCP_USER_TIMEOUT): hosts that vanish
+	// hold none for longer.
 	sentTimeout = 30 * time.Second
-	// probeConnections is that of metrics and probes.
+	// probeConnections is the limit for metrics and probes.
 	probeConnections = 16
 
 	healthPath, readyPath = "/healthz", "/readyz"
 )
 
 // RunWithKubeconfig runs an API server until ctx ends, or an error occurs. Load balancers are
-// stored in the cluster of a kubeconfig file, or if the path is empty in that of the pod. The
+// stored in the cluster of a kubeconfig file, or in the pod's cluster if the path is empty. The
 // libraries log to o.Log.
 func RunWithKubeconfig(ctx context.Context, kubeconfig string, o Options) error {
 	var config *rest.Config
@@ -107,7 +107,7 @@ type Data struct {
 	// otherwise: agents would remove all services.
 	File   string
 	Create bool
-	// Policy says what projects may use. It is read once.
+	// Policy is the file with the addresses and quotas of projects. It is read once.
 	Policy string
 }
 
@@ -143,7 +143,8 @@ type runner interface {
 	ready() error
 }
 
-// serve runs a server over a store. The configuration is that of the store's cluster.
+// serve runs a server over a store. The configuration is for the store's cluster, and nil for a
+// file.
 func serve(ctx context.Context, store runner, config *rest.Config, o Options) error {
 	keys, err := openKeyring(o.Files, o.Log)
 	if err != nil {

@@ -130,7 +130,7 @@ func (k *keyring) reload() {
 	k.log.Info("credentials read")
 }
 
-// reloadInterval is how often files are compared with what was read: renamed files, links of
+// reloadInterval is how often files are compared with the loaded content: renamed files, links of
 // Kubernetes volumes and network file systems are all noticed.
 const reloadInterval = 2 * time.Second
 

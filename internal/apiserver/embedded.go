@@ -37,9 +37,9 @@ import (
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// embeddedStore keeps LoadBalancers in a file, without a cluster. It does what a Kubernetes API
-// server and the controller do: it validates objects, assigns addresses and decides which parts
-// are accepted, all in one transaction. Nodes follow it, and report to it.
+// embeddedStore keeps LoadBalancers in a file, without a cluster. It takes the place of a
+// Kubernetes API server and the controller: it validates objects, assigns addresses and decides
+// which parts are accepted, all in one transaction. Nodes follow it, and report to it.
 //
 // A project is the namespace of its objects.
 type embeddedStore struct {
@@ -71,8 +71,8 @@ const (
 	fileFormat = "1"
 	// lockTimeout is how long to wait for a server that is about to end.
 	lockTimeout = time.Second
-	// maxObject is the largest size in bytes to which clients make an object, about that of etcd. What
-	// a new policy refuses may make it larger, by its status.
+	// maxObject is the largest size in bytes of an object that a client writes, about etcd's limit.
+	// A new policy may make an object larger, as its status lists the refused parts.
 	maxObject = 3 << 19
 	// maxPage is how many bytes of objects are read for a page, unless there is only one.
 	maxPage = 4 << 20
@@ -102,7 +102,7 @@ func openEmbeddedStore(path string, p *policy, kinds kinds) (*embeddedStore, err
 	return s, nil
 }
 
-// prepare creates what the file lacks, and has it survive a power cut under its name.
+// prepare creates missing buckets of the file, and has the file survive a power cut under its name.
 func (s *embeddedStore) prepare(path string) error {
 	err := s.file.Update(func(tx *bolt.Tx) error {
 		if first, _ := tx.Cursor().First(); first != nil && tx.Bucket(metaBucket) == nil {
@@ -385,8 +385,8 @@ func (s *embeddedStore) write(object, current *unstructured.Unstructured) (err e
 	})
 }
 
-// commit writes an object, and what that changes for other load balancers of its project, of which
-// some were refused by the quota before.
+// commit writes an object, and the changes that follow for its project's load balancers that the
+// quota refused before.
 func (s *embeddedStore) commit(project, name string, refused map[string]string, write func(*bolt.Tx) (revision int64, err error)) error {
 	var changes []change
 	if err := s.file.Update(func(tx *bolt.Tx) error {
@@ -405,8 +405,8 @@ func (s *embeddedStore) commit(project, name string, refused map[string]string, 
 	return nil
 }
 
-// decideAgain decides about load balancers that the quota refused before, unless it refuses them for
-// the same reason. Those that aren't served for want of an address stay as they are.
+// decideAgain decides about load balancers that the quota refused before, unless it refuses them
+// for the same reason. Objects without an address are skipped.
 func (s *embeddedStore) decideAgain(tx *bolt.Tx, project string, before map[string]string) (changes []change, err error) {
 	if len(before) == 0 {
 		return nil, nil
@@ -438,7 +438,7 @@ func (s *embeddedStore) decideAgain(tx *bolt.Tx, project string, before map[stri
 	return changes, nil
 }
 
-// restore has an object hold the address and use what the file has, after a write that failed.
+// restore resets an object's address and quota usage to the file's state after a failed write.
 func (s *embeddedStore) restore(project, name string) {
 	object, err := s.find(project, name)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// anyPolicy allows the tests of all stores what they need.
+// anyPolicy allows all requests of the tests of all stores.
 const anyPolicy = `
 addressPools:
 - {name: public, addresses: [203.0.113.0/24]}
@@ -408,7 +408,7 @@ func TestProjectQuota(t *testing.T) {
 	if got := a.must(200, "web", "GET", base+"/a/status", "").body; !strings.Contains(got, `"provisioningStatus":"ERROR"`) || !strings.Contains(got, "are more than 1") {
 		t.Errorf("a project that uses more than a new policy allows: %s", got)
 	}
-	if n := strings.Count(lines, `"port":`); n != 1 { // that of b
+	if n := strings.Count(lines, `"port":`); n != 1 { // the listener of b
 		t.Errorf("nodes have %d listeners, want 1:\n%s", n, lines)
 	}
 	a.must(403, "web", "PUT", base+"/b", listeners(2))

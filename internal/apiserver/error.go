@@ -25,11 +25,11 @@ type httpError struct {
 	Errors []fieldError `json:"errors,omitempty"`
 	// retryAfter is when the client may try again; 0 for no hint.
 	retryAfter time.Duration
-	// cause is what the server's log has in addition.
+	// cause is logged, but not sent to the client.
 	cause error
 }
 
-// fieldError is what is wrong with a field of a request.
+// fieldError is an error of one field of a request.
 type fieldError struct {
 	// Field is the path of the field in the body, such as "listeners[0].port". Rules about several
 	// parts name a field of the whole load balancer.

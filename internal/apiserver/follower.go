@@ -22,7 +22,7 @@ import (
 type followed interface {
 	// Follow calls send with lines until ctx ends, send fails or the store is closed.
 	Follow(ctx context.Context, send func(lines []byte) error) error
-	// Report keeps what a node serves, ReportStatistics its counters.
+	// Report keeps the status of a node, ReportStatistics its counters.
 	Report(node string, body map[string]any) error
 	ReportStatistics(node string, body map[string]any) error
 }
@@ -176,7 +176,7 @@ func (s *embeddedStore) take(f *follower) (batch []taken, synced bool, err error
 	return batch, synced, err
 }
 
-// lines encodes what was taken.
+// lines takes a batch of changes and encodes it.
 func (s *embeddedStore) lines(f *follower) (text []byte, err error) {
 	batch, synced, err := s.take(f)
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 	"fairlead.io/fairlead/test/fuzzrand"
 )
 
-// followerModel is what a node has got.
+// followerModel is the state that a node has received.
 type followerModel struct {
 	synced string
 	// versions are the resourceVersions of objects, by project/name.
@@ -157,7 +157,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// follow begins to follow a store, and nextLines are what is to be sent then.
+// follow begins to follow a store.
 func follow(t *testing.T, store *embeddedStore) *follower {
 	t.Helper()
 	f, err := store.follow()
@@ -176,8 +176,8 @@ func nextLines(t *testing.T, store *embeddedStore, f *follower) string {
 	return string(lines)
 }
 
-// Before SYNCED come the objects that were there at first, as they are when they are sent, and nothing
-// else. What a node never got isn't deleted there.
+// Only initial objects precede SYNCED, each in its version at the time it is sent. No deletion is
+// sent of an object that the node never received.
 func TestFollowFirst(t *testing.T) {
 	store := newEmbedded(t)
 	a := newAPIOf(t, store, 1)

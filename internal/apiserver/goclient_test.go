@@ -73,7 +73,7 @@ func goClients(t *testing.T, a *api) map[string]*client.Client {
 	return all
 }
 
-// requests are those of a Go client for one load balancer, lb of the project web.
+// requests are a Go client's requests for one load balancer, lb of the project web.
 type requests struct {
 	*testing.T
 	*client.Client

@@ -15,8 +15,8 @@ import (
 	"fairlead.io/fairlead/test/fuzzrand"
 )
 
-// model is what load balancers should be: parts by path below base. Parts end with those that they
-// belong to.
+// model is the expected state of load balancers: parts by path below base. The removal of a part
+// removes the parts that belong to it.
 type model map[string]string
 
 func (m model) remove(path string) {
@@ -54,7 +54,7 @@ func randomRequest(r *rand.Rand, path string) request {
 	return request{method: "PUT", path: path, body: body}
 }
 
-// parent returns the path of what a part belongs to; "" for load balancers.
+// parent returns the path of the part that a part belongs to; "" for load balancers.
 func parent(path string) string {
 	elements := strings.Split(path, "/")
 	switch {
@@ -113,9 +113,9 @@ func (m model) check(a *api) {
 	}
 }
 
-// Random requests to two servers over one store, some of them sent twice, some again much later
-// with the tag that was current then, do what they do to a model. Some fail before or after the
-// store has done its part, and are repeated.
+// Random requests to two servers over one store have the same results as on a model. Some are sent
+// twice, some again much later with the tag of the first time. Some fail before or after the
+// store's write, and are repeated.
 func TestRequestsMatchModel(t *testing.T) {
 	a := newAPI(t, 2)
 	r := rand.New(rand.NewPCG(fuzzrand.Seed(a.TB), 0))

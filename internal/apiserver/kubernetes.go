@@ -19,9 +19,9 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 )
 
-// kubernetesStore keeps LoadBalancers in a Kubernetes cluster, those of a project in one
-// namespace. They are read at the API server, so that a client sees its own writes through all
-// servers. Reports of nodes are read from a cache: there are few of them, and clients poll.
+// kubernetesStore keeps LoadBalancers in a Kubernetes cluster, one namespace for each project. They
+// are read at the API server, so that a client sees its own writes through all servers. Reports of
+// nodes are read from a cache: there are few of them, and clients poll.
 type kubernetesStore struct {
 	objects client.Client
 	reports cache.Cache
@@ -148,7 +148,7 @@ func (s *kubernetesStore) Reports(ctx context.Context, group string) (map[string
 	return all, err
 }
 
-// Statistics implements Store. What a node has forwarded counts also while it isn't ready.
+// Statistics implements Store. Counters of a node count also while it isn't ready.
 func (s *kubernetesStore) Statistics(ctx context.Context, group string) (map[string]*v1alpha1.BalancerNodeStatisticsStatus, error) {
 	all := map[string]*v1alpha1.BalancerNodeStatisticsStatus{}
 	nodes, err := s.nodes(ctx, group)

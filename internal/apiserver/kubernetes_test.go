@@ -98,10 +98,10 @@ func (a *api) testOwners(kubernetes *cluster.API) {
 // outage is for how long at least the cluster's API server is away.
 const outage = 30 * time.Second
 
-// Clients create and delete members through two servers, and repeat what isn't answered, while the
-// cluster's API server is killed and comes back, and another load balancer is deleted while it is
-// created: in the end there is what each client's last request says, and nothing else. A client that
-// follows the status of a third one gets no other status.
+// Clients create and delete members through two servers, and repeat requests without response,
+// while the cluster's API server is killed and restarted, and another load balancer is deleted
+// while it is created: the final state is the result of each client's last request, and nothing
+// else. A client that follows the status of a third one gets no other status.
 func (a *api) testOutage(kubernetes *cluster.API) {
 	const clients = 6
 	before := a.must(200, "web", "GET", base, "").body
@@ -233,7 +233,7 @@ func (a *api) testDefaults() {
 // guided is a command of the guide that creates a part.
 var guided = regexp.MustCompile(`(?m)^api -X PUT "\$url(/[^"]+)" -d '([^']+)'$`)
 
-// The guide's commands create what it says.
+// The guide's commands create its load balancer.
 func (a *api) testGuide() {
 	text, err := os.ReadFile("../../docs/guides/api.md")
 	if err != nil {
@@ -249,7 +249,7 @@ func (a *api) testGuide() {
 	a.must(204, "web", "DELETE", base+"/shop", "")
 }
 
-// What the cluster's API server rejects is translated to fields of the body.
+// Errors of the cluster's API server are translated to fields of the body.
 func (a *api) testRejected() {
 	a.must(201, "web", "PUT", base+"/lb", `{"forward":"nat","listeners":[{"name":"a","port":1}],"pools":[{"name":"p"}]}`)
 	for _, test := range []struct {
@@ -306,8 +306,8 @@ func (a *api) testConflicts() {
 	a.must(204, "web", "DELETE", base+"/lb", "")
 }
 
-// The status has what the controller and nodes write. The load balancer stays, so that another test can
-// follow it.
+// The status combines the conditions of the controller and the reports of nodes. The load balancer
+// stays, so that another test can follow it.
 func (a *api) testStatus(store *kubernetesStore, kubernetes *cluster.API) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -354,7 +354,7 @@ func (a *api) testStatus(store *kubernetesStore, kubernetes *cluster.API) {
 		}
 		return store.ready()
 	})
-	// The counters of a node that isn't ready are still those of the load balancer.
+	// The counters of a node that isn't ready still count for the load balancer.
 	const statistics = `{"name":"lb","nodes":2,"reportedNodes":2,"oldestReport":"1970-01-01T00:00:00Z","packets":20,"bytes":2000,"newFlows":2,` +
 		`"listeners":[{"name":"http","packets":20,"bytes":2000,"newFlows":2}]}`
 	cluster.Await(a, time.Minute, "the counters", func() error {

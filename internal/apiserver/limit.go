@@ -65,8 +65,8 @@ func (l *limits) of(key string, now time.Time) *rate.Limiter {
 	return own
 }
 
-// waits limits how many requests wait at once: waits of one client leave room for those of others,
-// and all together for requests that don't wait.
+// waits limits how many requests wait at once: one client leaves room for waits of others, and all
+// together for requests that don't wait.
 type waits struct {
 	mu  sync.Mutex
 	all int
@@ -97,8 +97,8 @@ func (w *waits) end(client string) {
 	}
 }
 
-// clientKey returns what identifies a client without credentials: its IPv4 address, or the /64
-// of its IPv6 address, within which it may choose any.
+// clientKey returns the key of a client without credentials: its IPv4 address, or the /64 of its
+// IPv6 address, within which it may choose any.
 func clientKey(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics are those of the server.
+// metrics are the server's metrics.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec

@@ -47,7 +47,7 @@ func TestMetricReference(t *testing.T) {
 	golden.Parts(t, "../../docs/reference/metrics.md", "<!-- made by go test ./internal/apiserver -update -->\n", rows.String())
 }
 
-// Metrics count what was answered; probes say whether the server is ready.
+// Metrics count responses; probes say whether the server is ready.
 func TestMetricsHandler(t *testing.T) {
 	a := newAPI(t, 1)
 	a.must(200, "web", "GET", base, "")

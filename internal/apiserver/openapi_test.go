@@ -164,7 +164,7 @@ func problems() value {
 	return all
 }
 
-// schemas returns all schemas of bodies. Those of parts come from the kind.
+// schemas returns all schemas of bodies. Schemas of parts come from the kind.
 func schemas(t *testing.T) value {
 	all := value{}
 	spec := inner(kind(t, "loadbalancers"), "properties", "spec")
@@ -237,7 +237,7 @@ func inner(v value, path ...string) value {
 	return v
 }
 
-// cleaned returns a schema without what only Kubernetes knows: rules become sentences.
+// cleaned returns a schema without Kubernetes extensions: rules become sentences.
 func cleaned(schema value) value {
 	out := value{}
 	for key, v := range schema {
@@ -284,7 +284,7 @@ func object(description string, properties value, required ...any) value {
 	return schema
 }
 
-// ownSchemas are those of answers that no kind has.
+// ownSchemas are the schemas of responses without a kind.
 func ownSchemas() value {
 	text := func(description string, values ...any) value {
 		schema := value{"type": "string", "description": description}

@@ -20,7 +20,7 @@ type part struct {
 	// path is where the part is in the load balancer, such as "pools[2].members[0]", "" for the
 	// load balancer itself. In the body it is called as, "" if it is the whole body.
 	path, as string
-	// value is what clients get; nil if there is no such part.
+	// value is the representation for clients; nil if the part doesn't exist.
 	value map[string]any
 	// put replaces the part, or adds it.
 	put func(value map[string]any) error

@@ -70,7 +70,7 @@ func guidePolicy(t *testing.T) string {
 	return first + block
 }
 
-// Nodes get what they are to serve: not what the policy refuses, and with its limits.
+// Nodes get only the parts of load balancers that the policy accepts, with the policy's limits.
 func TestServed(t *testing.T) {
 	kinds, err := testKinds()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// quota has what the load balancers of projects use of the nodes.
+// quota has the usage of node resources by the load balancers of projects.
 type quota struct {
 	bounds spec.Bounds
 	// claims are by project and name.
@@ -23,8 +23,8 @@ func newQuota(bounds spec.Bounds) *quota {
 	return &quota{bounds, map[string]map[string]spec.Claim{}}
 }
 
-// claim returns what a load balancer uses at the address in its status. One without listeners counts
-// as one with a listener: it has an address, and is stored.
+// claim returns the usage of a load balancer at the address in its status. One without listeners
+// counts as one with a listener: it has an address, and is stored.
 func (q *quota) claim(b *v1alpha1.LoadBalancer) spec.Claim {
 	usage := q.bounds.LoadBalancerUsage(b)
 	usage.Services = max(1, usage.Services)

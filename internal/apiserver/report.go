@@ -16,7 +16,7 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 )
 
-// reports are the last reports of nodes. They are kept in memory: nodes report what they serve at
+// reports are the last reports of nodes. They are kept in memory: nodes report their status at
 // least once a minute, and counters when they have changed.
 type reports struct {
 	kinds kinds
@@ -60,7 +60,7 @@ func (r *reports) decode(resource, kind, node string, status map[string]any, to 
 	return nil
 }
 
-// keep has change write a report into those of its node.
+// keep has change write a report into the reports of its node.
 func (r *reports) keep(node string, change func(last *nodeReports, now time.Time)) {
 	now := time.Now()
 	r.mu.Lock()
@@ -84,7 +84,7 @@ func (r *reports) forget(now time.Time) {
 	}
 }
 
-// all calls visit with the reports that count. What they point to is never changed.
+// all calls visit with the reports that count. Their targets are never modified.
 func (r *reports) all(visit func(node string, last nodeReports)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +94,7 @@ func (r *reports) all(visit func(node string, last nodeReports)) {
 	}
 }
 
-// Report keeps what a node serves.
+// Report keeps the status of a node.
 func (s *embeddedStore) Report(node string, status map[string]any) error {
 	var b v1alpha1.BalancerNode
 	if err := s.reports.decode("balancernodes", "BalancerNode", node, status, &b); err != nil {
@@ -104,7 +104,7 @@ func (s *embeddedStore) Report(node string, status map[string]any) error {
 	return nil
 }
 
-// Reports returns those of all nodes: they are one group.
+// Reports returns the statuses of all nodes: they are one group.
 func (s *embeddedStore) Reports(context.Context, string) (map[string]*v1alpha1.BalancerNodeStatus, error) {
 	all := map[string]*v1alpha1.BalancerNodeStatus{}
 	s.reports.all(func(node string, last nodeReports) { all[node] = last.status })
@@ -128,12 +128,12 @@ func (s *embeddedStore) Statistics(context.Context, string) (map[string]*v1alpha
 	return all, nil
 }
 
-// putReport keeps what a node reports that it serves.
+// putReport keeps a node's report of its status.
 func (s *server) putReport(_ context.Context, c *call) (int, any, error) {
 	return http.StatusNoContent, nil, s.followed.Report(c.node, c.body)
 }
 
-// putStatistics keeps what a node reports that it has forwarded.
+// putStatistics keeps a node's report of its counters.
 func (s *server) putStatistics(_ context.Context, c *call) (int, any, error) {
 	return http.StatusNoContent, nil, s.followed.ReportStatistics(c.node, c.body)
 }

@@ -20,7 +20,7 @@ func servedBy() value {
 }
 
 // Counters of a node count from its first report of either kind until it reports nothing for some
-// minutes: a node at rest repeats only the report of what it serves.
+// minutes: a node without traffic repeats only the report of its status.
 func TestStatisticsOfNodes(t *testing.T) {
 	kinds, err := loadKinds()
 	if err != nil {

@@ -162,7 +162,7 @@ type parameter struct {
 	valid                  func(string) bool
 }
 
-// Patterns in the document. Names of load balancers are those of objects of Kubernetes.
+// Patterns in the document. Names of load balancers are names of Kubernetes objects.
 const (
 	labelPattern     = `^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
 	subdomainPattern = `^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`

@@ -163,8 +163,8 @@ func (s *server) admit(route *route, r *http.Request) (identity, error) {
 	return client, nil
 }
 
-// refuse returns the error of a request without valid credentials. Valid ones are never limited
-// by what others at the same address do.
+// refuse returns the error of a request without valid credentials. Failures of other clients at the
+// same address never limit valid credentials.
 func (s *server) refuse(r *http.Request) error {
 	s.metrics.failures.Inc()
 	if delay := s.failures.take(clientKey(r.RemoteAddr), time.Now()); delay > 0 {

@@ -152,7 +152,7 @@ func TestConditions(t *testing.T) {
 	a.must(304, "web", "GET", documentPath, "", "If-None-Match", a.must(200, "web", "GET", documentPath, "").header.Get("ETag"))
 }
 
-// While the store doesn't answer the server says so, and a client can repeat what it sent.
+// While the store doesn't answer, the response is 503, and the client can repeat its request.
 func TestStoreUnavailable(t *testing.T) {
 	a := newAPI(t, 1)
 	away := true
@@ -179,8 +179,8 @@ func TestStoreUnavailable(t *testing.T) {
 	a.must(404, "web", "GET", base+"/lb", "")
 }
 
-// What a cluster refuses because of this server's account isn't the client's fault, and what a
-// webhook refuses has the webhook's reason.
+// A refusal because of this server's account isn't the client's fault, and a webhook's refusal has
+// the webhook's reason.
 func TestRefusedByCluster(t *testing.T) {
 	refusal := func(message string) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: message}}

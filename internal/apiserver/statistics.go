@@ -15,7 +15,7 @@ import (
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// traffic is what was forwarded.
+// traffic has counters of forwarded traffic.
 type traffic struct {
 	Packets  int64 `json:"packets"`
 	Bytes    int64 `json:"bytes"`
@@ -28,17 +28,17 @@ func (t *traffic) add(o traffic) {
 	t.Packets, t.Bytes, t.NewFlows = sum(t.Packets, o.Packets), sum(t.Bytes, o.Bytes), sum(t.NewFlows, o.NewFlows)
 }
 
-// listenerTraffic is what was forwarded for a listener.
+// listenerTraffic is the forwarded traffic of a listener.
 type listenerTraffic struct {
 	Name string `json:"name"`
 	traffic
 }
 
-// balancerTraffic is what the nodes of its group have forwarded for a load balancer.
+// balancerTraffic is the traffic of a load balancer that the nodes of its group have forwarded.
 type balancerTraffic struct {
 	Name string `json:"name"`
-	// Nodes is the number of nodes of the group, ReportedNodes that of those whose counters are
-	// included, OldestReport when those that are the oldest were read.
+	// Nodes is the number of nodes of the group, ReportedNodes the number of nodes with counters in
+	// the sum, OldestReport the time at which the oldest of these counters were read.
 	Nodes         int          `json:"nodes"`
 	ReportedNodes int          `json:"reportedNodes"`
 	OldestReport  *metav1.Time `json:"oldestReport,omitempty"`
@@ -61,9 +61,9 @@ func (s *server) statistics(ctx context.Context, c *call) (int, any, error) {
 	return http.StatusOK, trafficOf(b, reports), nil
 }
 
-// trafficOf adds up what the nodes of its group report of a load balancer. Reports without any of
-// its listeners, also those that omit them, don't count as reports. Reports are sorted by service, and
-// list thousands of them.
+// trafficOf adds up the counters of a load balancer in the reports of its group's nodes. Reports
+// without any of its listeners, also those that omit them, don't count as reports. Reports are
+// sorted by service, and list thousands of them.
 func trafficOf(b *v1alpha1.LoadBalancer, reports map[string]*v1alpha1.BalancerNodeStatisticsStatus) balancerTraffic {
 	all := balancerTraffic{Name: b.Name, Nodes: len(reports), Listeners: make([]listenerTraffic, len(b.Spec.Listeners))}
 	services := make([]string, len(b.Spec.Listeners))

@@ -83,7 +83,7 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// Clients read what was forwarded for load balancers of their projects, as nodes have reported it.
+// Clients read the reported counters of load balancers of their projects.
 func TestStatistics(t *testing.T) {
 	a := newAPI(t, 1)
 	const path = base + "/lb/statistics"

@@ -23,8 +23,8 @@ import (
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// Provisioning statuses, as OpenStack's Octavia has them: whether the controller has accepted what
-// the client wrote last.
+// Provisioning statuses, as OpenStack's Octavia has them: whether the controller has accepted the
+// client's last write.
 const (
 	provisioned   = "ACTIVE"
 	rejected      = "ERROR"
@@ -84,8 +84,9 @@ const (
 	statusInterval = 500 * time.Millisecond
 )
 
-// status answers with the status of a load balancer: if the client waits, once it differs from what
-// If-None-Match says, or the time is over. It is answered at once while too many wait.
+// status answers with the status of a load balancer. If the client waits, the response is sent once
+// the entity tag differs from If-None-Match, or the time is over. It is answered at once while too
+// many wait.
 func (s *server) status(ctx context.Context, c *call) (int, any, error) {
 	wait, err := numberIn(c.request.URL.Query(), "wait", maxWait, 0)
 	if err != nil {
@@ -190,7 +191,7 @@ func provisioning(b *v1alpha1.LoadBalancer) (state, message string) {
 	return pendingUpdate, ""
 }
 
-// summary returns the operating status of what has parts with these.
+// summary returns the operating status of a resource whose parts have these statuses.
 func summary(parts []string) string {
 	parts = slices.DeleteFunc(slices.Clone(parts), func(s string) bool { return s == offline })
 	bad := 0

@@ -170,7 +170,7 @@ func TestStatusWait(t *testing.T) {
 	})
 }
 
-// Waits of one client leave room for those of others, and all of them for other requests.
+// Waits of one client leave room for waits of others, and all of them for other requests.
 func TestStatusWaits(t *testing.T) {
 	a := newAPI(t, 1)
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 )
 
 // Store keeps the LoadBalancers of projects, each one a unit that is written whole. They are JSON,
-// not Go types, so that all fields reach validation as the client wrote them. Errors are those of
+// not Go types, so that all fields reach validation as the client wrote them. Errors are from
 // k8s.io/apimachinery/pkg/api/errors; others mean that the store can't be reached.
 type Store interface {
 	// Get returns a LoadBalancer as it is after all writes that have been answered, also those
@@ -30,7 +30,7 @@ type Store interface {
 	// Delete deletes a LoadBalancer. The error is Conflict if the object's resourceVersion isn't
 	// the current one.
 	Delete(ctx context.Context, project string, object *unstructured.Unstructured) error
-	// Reports returns what the ready nodes of a LoadBalancerGroup report, by name; nil for nodes
+	// Reports returns the reports of the ready nodes of a LoadBalancerGroup, by name; nil for nodes
 	// without a report. It may be some moments old.
 	Reports(ctx context.Context, group string) (map[string]*v1alpha1.BalancerNodeStatus, error)
 	// Statistics returns the counters that all nodes of a LoadBalancerGroup report, by name; nil

@@ -22,7 +22,7 @@ import (
 // allProjects is the name of all projects in credentials.
 const allProjects = "*"
 
-// identity is the client of a request, and what it may do.
+// identity is the client of a request, with its permissions.
 type identity struct {
 	// name is for logs: "token octavia" or "certificate octavia".
 	name string
@@ -39,8 +39,8 @@ func (i identity) may(project string) bool {
 	return validProject(project) && (slices.Contains(i.projects, project) || slices.Contains(i.projects, allProjects))
 }
 
-// validProject reports whether a name can be that of a project: a label of DNS, so that it can be
-// a part of the name of a namespace and of a path.
+// validProject reports whether a name is valid for a project: a label of DNS, so that it can be a
+// part of the name of a namespace and of a path.
 func validProject(name string) bool { return len(validation.IsDNS1123Label(name)) == 0 }
 
 // Token is an entry of a file of tokens. The file has no token, but a hash of each: tokens are
@@ -107,7 +107,7 @@ func quoted(names []string) string {
 
 var tokenID = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// check returns what is wrong with a field, and reads the hash.
+// check returns the error of an invalid field, and decodes the hash.
 func (t *Token) check() error {
 	text, known := strings.CutPrefix(t.Hash, hashPrefix)
 	hash, err := hex.DecodeString(text)
@@ -135,7 +135,7 @@ func (t *Token) check() error {
 	return nil
 }
 
-// tokens are those of a file, by ID.
+// tokens are the tokens of a file, by ID.
 type tokens map[string]*Token
 
 // parseTokens reads a file of tokens: a list in YAML. Errors name the entry and its field, and have
@@ -182,7 +182,7 @@ func (all tokens) identify(token string, now time.Time) (identity, bool) {
 	id, _, _ := strings.Cut(token, ".")
 	t := all[id]
 	if t == nil {
-		t = &Token{Expires: now} // the zero hash is that of no token
+		t = &Token{Expires: now} // no token has the zero hash
 	}
 	hash := sha256.Sum256([]byte(token))
 	if subtle.ConstantTimeCompare(hash[:], t.hash[:]) != 1 || !t.Expires.IsZero() && !now.Before(t.Expires) {

@@ -37,7 +37,7 @@ const home = "fairlead-system"
 const patience = 30 * time.Second
 
 // testCluster is an API server with the helpers of tests. Objects are written as an administrator,
-// controllers have only the rights of their ClusterRole.
+// controllers have only the rights of their roles.
 type testCluster struct {
 	testing.TB
 	client.Client

@@ -67,7 +67,7 @@ func (s *Schema) Complete(object *unstructured.Unstructured) (unknown []string) 
 	return unknown
 }
 
-// Validate returns what is wrong with an object that is complete.
+// Validate returns the errors of a complete object.
 func (s *Schema) Validate(ctx context.Context, object *unstructured.Unstructured) field.ErrorList {
 	all := metavalidation.ValidateObjectMetaAccessor(object, s.namespaced, metavalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	all = append(all, validation.ValidateCustomResource(nil, object.Object, s.values)...)
