@@ -72,8 +72,8 @@ func (c *Client) Backends(ctx context.Context, service string) ([]byte, error) {
 	return c.request(ctx, http.MethodGet, backendsPath, query, nil)
 }
 
-// Traces returns what the data plane would do with packets, MaxTracePackets at most:
-// a list of observe.Trace as JSON, in their order.
+// Traces returns the data plane's decisions about packets, MaxTracePackets at most: a list of
+// observe.Trace as JSON, in their order.
 func (c *Client) Traces(ctx context.Context, packets []dataplane.Packet) ([]byte, error) {
 	body, err := json.Marshal(traceRequest{Packets: packets})
 	if err != nil {
@@ -93,7 +93,7 @@ func (c *Client) Top(ctx context.Context, limit int) ([]byte, error) {
 	return c.request(ctx, http.MethodGet, topPath, url.Values{"limit": {strconv.Itoa(limit)}}, nil)
 }
 
-// Routes returns what is announced: an observe.Routes as JSON.
+// Routes returns the announced routes and the peers: an observe.Routes as JSON.
 func (c *Client) Routes(ctx context.Context) ([]byte, error) {
 	return c.request(ctx, http.MethodGet, routesPath, nil, nil)
 }
@@ -179,10 +179,10 @@ func (q FlowQuery) values() url.Values {
 	return values
 }
 
-// Target is what an operator drains.
+// Target is a service, a backend or the node: an operator drains it.
 type Target = store.Target
 
-// Packet is what is traced.
+// Packet is a packet to trace.
 type Packet = dataplane.Packet
 
 // ParseBackend returns the target of a service's backend at an address. Without a

@@ -28,7 +28,7 @@ func (a *testAgent) Undrain(ctx context.Context, target store.Target) error {
 	return a.Drain(ctx, target)
 }
 
-// How far a drain has come is what its targets' backends still have.
+// The progress of a drain is the number of flows that the target's backends still have.
 func TestDrains(t *testing.T) {
 	a := startAgent(t)
 	one, two := netip.MustParseAddrPort("10.0.0.21:80"), netip.MustParseAddrPort("10.0.0.22:80")
@@ -60,7 +60,7 @@ func TestDrains(t *testing.T) {
 	}
 }
 
-// What can't be a target is refused before anybody is asked to drain it.
+// The server rejects an invalid target and doesn't pass it to the agent.
 func TestInvalidDrainRequests(t *testing.T) {
 	a := startAgent(t)
 	client := a.http()

@@ -15,8 +15,7 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 )
 
-// What the socket answers is what the agent says, and sums of it are in the
-// status and in top.
+// The socket returns the agent's routes, and the status and top have their sums.
 func TestRoutes(t *testing.T) {
 	a := startAgent(t)
 	at := netip.MustParseAddr

@@ -143,7 +143,7 @@ func refused(err error) error {
 	return httpd.Errorf(http.StatusUnprocessableEntity, "%w", err)
 }
 
-// show answers with what is made of a new snapshot.
+// show returns a handler whose response is made from a new snapshot.
 func (s *server) show(what func(*http.Request, *observe.Snapshot) (any, error)) http.HandlerFunc {
 	return s.json.Handler(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		now, err := s.observer.Read(r.Context())

@@ -110,7 +110,7 @@ func TestServicesAndBackends(t *testing.T) {
 	}
 }
 
-// Failures are reported, and what is balanced meanwhile is shown.
+// Failures are reported, together with the services and backends that are programmed meanwhile.
 func TestFailures(t *testing.T) {
 	a := startAgent(t)
 	changed := services()

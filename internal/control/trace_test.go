@@ -18,7 +18,7 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 )
 
-// Trace says of each packet what its interface is called; "broken" can't be traced.
+// Trace returns a result by the name of a packet's interface, and an error for "broken".
 func (*testAgent) Trace(_ context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
 	switch packet.Interface {
 	case "broken":

@@ -80,10 +80,10 @@ func (w *Cache) namespaceDirty(name string) {
 	}
 }
 
-// networks are those of the cluster, and what has been added to them or removed since the last Flush.
+// networks are the networks of the cluster, with the additions and removals since the last Flush.
 type networks struct {
 	*spec.Networks
-	// clusterIPs are those of all Services.
+	// clusterIPs are the cluster IPs of all Services.
 	clusterIPs map[Object][]netip.Addr
 
 	changed     map[netip.Addr]bool
@@ -158,9 +158,9 @@ func (w *Cache) updateNetworks() {
 	w.networks.changed, w.networks.changedPods = map[netip.Addr]bool{}, nil
 }
 
-// admit returns the group in an object's status, nil if it is unknown or may not serve the
-// object: who may write statuses only can't have others' nodes announce an address. Nodes of
-// the group have it as a problem.
+// admit returns the group in an object's status, nil if it is unknown or may not serve the object:
+// write access to status must not let a tenant announce on other nodes. Nodes of the group have it
+// as a problem.
 func (w *Cache) admit(id Object) (*group, []string) {
 	name := w.groupOf(id)
 	g := w.groups[name]

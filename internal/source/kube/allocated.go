@@ -20,8 +20,8 @@ type allocated struct {
 	of map[Object][]netip.Addr
 	// users counts the objects with an address.
 	users map[netip.Addr]int
-	// changed are the addresses at which backends may be usable now, or no longer: those of VIPs that
-	// have come or gone, and of nodes in pools.
+	// changed are the addresses at which backends may have become usable or unusable: added and
+	// removed VIPs, and addresses of nodes in pools.
 	changed map[netip.Addr]bool
 }
 

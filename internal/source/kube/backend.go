@@ -61,7 +61,7 @@ func (t *translation) relayedBackends(s *lb.Service, all []target) []lb.Backend 
 }
 
 // localBackends returns the backends with traffic policy Local. New flows go to this node's pods.
-// They go to those of the group's other nodes
+// They go to pods of the group's other nodes
 //   - while this node has no ready pod: it doesn't announce the address then, but routers may
 //     still send packets;
 //   - if clients keep their pods: all nodes have to choose alike, as routers spread the
@@ -96,8 +96,8 @@ func (t *translation) split(all []target) (own, others []target) {
 	return own, others
 }
 
-// join returns targets that get new flows, then those of several lists that keep theirs, each
-// target once and without those outside.
+// join returns the targets that get new flows, then the targets of several lists that only keep
+// their flows, each target once and without targets outside.
 func (t *translation) join(s *lb.Service, used []target, unused ...[]target) []lb.Backend {
 	backends := t.withNodes(s, weighted(used), used)
 	known := make(map[netip.AddrPort]bool, len(used))
@@ -138,8 +138,8 @@ func (n *node) relayAddress(s *lb.Service) (a netip.Addr) {
 	return cmp.Or(n.address(s.Address.Is4()), n.four, n.six)
 }
 
-// balancers returns the nodes that have a service with DSR whether or not they have a pod: those of
-// its group.
+// balancers returns the nodes that have a service with DSR whether or not they have a pod: the
+// nodes of its group.
 func (t *translation) balancers(s *lb.Service) (all []netip.Addr) {
 	if s.Forward != lb.DSR {
 		return nil

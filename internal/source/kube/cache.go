@@ -32,7 +32,7 @@ type Config struct {
 	// MaxServices and MaxBackends are the capacities of the node's data plane: of services,
 	// and of the backends of all services together.
 	MaxServices, MaxBackends int
-	// ASN is that of the node's BGP speaker; 0 without one.
+	// ASN is the AS number of the node's BGP speaker; 0 without one.
 	ASN uint32
 	// WatchPolicies says that packets for pods of the node bypass its netfilter, with which network
 	// plugins enforce NetworkPolicies: Services with such pods have a problem then.
@@ -50,11 +50,11 @@ type Config struct {
 type Cache struct {
 	Config
 
-	// objects are those of kinds that aren't reduced: all but the following ones.
+	// objects has the objects of kinds that aren't reduced: all but the following ones.
 	objects map[Object]metav1.Object
 	groups  map[string]*group
 	nodes   map[string]*node
-	// slices are those of a Service, by name; owners has the Service of each slice.
+	// slices has the slices of each Service, by name; owners has the Service of each slice.
 	slices map[Object]map[string]*slice
 	owners map[Object]Object
 
@@ -79,7 +79,7 @@ type Cache struct {
 	quotas    quotas
 	routes    *Routes
 	problems  map[Object][]string
-	// healthPorts are those of Services that this node's group serves.
+	// healthPorts are the health ports of Services that this node's group serves.
 	healthPorts map[Object]HealthPort
 	// newest are the versions of the newest Service of Fairlead and of the newest LoadBalancer.
 	newest v1alpha1.ObservedVersions
@@ -109,8 +109,8 @@ func name(obj metav1.Object) Object {
 	return id
 }
 
-// Set adds or replaces an object, which must not be changed afterwards. Other kinds than
-// those of a Cache are ignored.
+// Set adds or replaces an object, which must not be changed afterwards. Objects of kinds without a
+// Kind constant are ignored.
 func (w *Cache) Set(obj metav1.Object) {
 	id := name(obj)
 	switch o := obj.(type) {
@@ -408,7 +408,7 @@ func (c *Change) Empty() bool {
 // Services returns all services, sorted by VIP.
 func (w *Cache) Services() []lb.Service { return w.vips.Services() }
 
-// Flush translates dirty objects, and returns what has changed.
+// Flush translates dirty objects, and returns the changes since the last call.
 func (w *Cache) Flush() Change {
 	w.updateNetworks()
 	w.applyQuotas()

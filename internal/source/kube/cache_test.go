@@ -194,8 +194,9 @@ func identity(obj runtime.Object) kube.Object {
 // historySteps is the number of flushes of a random history.
 const historySteps = 60
 
-// history has a cache follow random changes. Whatever comes, its services are valid, a store takes
-// them, and in the end they are those of a cache that gets only the last version of each object.
+// history has a cache follow random changes. At any time its services are valid and a store accepts
+// them. At the end they equal the services of a cache that gets only the last version of each
+// object.
 func history(t *testing.T, seed uint64) {
 	c := chooser{rand.New(rand.NewPCG(seed, 0))}
 	w, desired := newCache(xdpLimits()), store.New()

@@ -58,7 +58,7 @@ type watchedList struct {
 	*cache.ListWatch
 	kind    Kind
 	example runtime.Object
-	// name is that of the only object; empty for all.
+	// name is the name of the only object; empty for all.
 	name string
 	// apart says that the list is of the node's own cluster, and this is not the control cluster.
 	apart bool
@@ -67,7 +67,7 @@ type watchedList struct {
 // list returns the kind, or the one object, of the list.
 func (f watchedList) list() Object { return Object{Kind: f.kind, Name: f.name} }
 
-// watchedLists returns the lists that are always watched. Those of Secrets depend on BGPPeers.
+// watchedLists returns the lists that are always watched. Lists of Secrets depend on BGPPeers.
 func (s *Source) watchedLists() []watchedList {
 	all := func(client rest.Interface, resource string) *cache.ListWatch {
 		return cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
@@ -85,7 +85,7 @@ func (s *Source) watchedLists() []watchedList {
 	if apart {
 		return lists // no Services are served
 	}
-	// The EndpointSlices are those of Services with an address.
+	// Only EndpointSlices of Services with an address are listed.
 	endpointSlices := cache.NewFilteredListWatchFromClient(s.clients.discovery, "endpointslices", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.LabelSelector = discoveryv1.LabelServiceName + ",!" + corev1.IsHeadlessService
 	})

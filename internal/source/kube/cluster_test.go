@@ -165,7 +165,7 @@ func startAgent(t testing.TB, api *rest.Config, node, dir string) *agent {
 	a.source = src
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	src.Start(context.Background()) // what it began ends with Run
+	src.Start(context.Background()) // stops with Run
 	go func() { ended <- src.Run(ctx, a.apply) }()
 	a.stop = sync.OnceFunc(func() {
 		cancel()
@@ -199,7 +199,7 @@ func (a *agent) apply(u source.Update) (err error) {
 	return err
 }
 
-// text is what is desired: "default/web/http 10.0.0.1:80 10.0.0.2:80".
+// text is the desired state: "default/web/http 10.0.0.1:80 10.0.0.2:80".
 func (a *agent) text() string {
 	snapshot := a.store.Snapshot()
 	if snapshot.Revision == 0 {
@@ -358,8 +358,8 @@ func (w *testCluster) passwordPeer(nodes *metav1.LabelSelector) *v1alpha1.BGPPee
 	return peer
 }
 
-// An API server that refuses a list is there all the same: what can be followed is,
-// and what can't is a problem, which is logged once, until it is allowed.
+// An API server that rejects a list is still reachable: other lists are followed, and the rejected
+// one is a problem, logged once, until it is allowed.
 func (w *testCluster) refused(t *testing.T) {
 	w.t = t
 	grant := func(role, resources string) {
@@ -411,8 +411,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// While the API server is away an agent serves what it knows, and one that starts
-// what the former one knew; then what has become of it.
+// While the API server is away an agent serves the last known services, and a new agent serves the
+// saved ones. Both follow the API server once it is back.
 func (w *testCluster) away(t *testing.T) {
 	w.t = t
 	w.node("lb4", "192.0.2.14")

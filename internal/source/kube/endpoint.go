@@ -14,7 +14,7 @@ import (
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// slice is an EndpointSlice, reduced to what is needed.
+// slice is an EndpointSlice, reduced to the fields that are needed.
 type slice struct {
 	four      bool // its endpoints are IPv4's
 	ports     []spec.SlicePort

@@ -37,7 +37,7 @@ func serveFree(t *testing.T, h *healthPorts, p HealthPort) (port uint16, address
 	return 0, ""
 }
 
-// Responses are those of kube-proxy; a port in use is skipped.
+// Responses equal kube-proxy's; a port in use is skipped.
 func TestHealthPorts(t *testing.T) {
 	taken, err := net.Listen("tcp", ":0")
 	if err != nil {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube is the source of an agent in a Kubernetes cluster. It watches the objects
-// of the API server (watch.go), keeps what this node needs of them in a Cache (cache.go)
-// and translates changed objects into services (service.go, backend.go, endpoint.go) and
-// routes (routes.go, policy.go). A Source delivers the changes to the agent, and saves the
-// last state in a file, which an agent serves that starts while the API server is
-// unreachable.
+// Package kube is the source of an agent in a Kubernetes cluster. It watches the objects of the API
+// server (watch.go), keeps the parts that this node needs in a Cache (cache.go) and translates
+// changed objects into services (service.go, backend.go, endpoint.go) and routes (routes.go,
+// policy.go). A Source delivers the changes to the agent, and saves the last state in a file, which
+// an agent serves that starts while the API server is unreachable.
 //
 // The controller decides which node serves which object, and writes that into statuses. The source
 // checks decisions against the specifications that administrators write (admission.go). It writes
@@ -26,7 +25,7 @@ import (
 	"fairlead.io/fairlead/internal/source"
 )
 
-// What problems are about.
+// Objects of the cluster, to which problems refer.
 type (
 	// Kind is a kind of object in a Cache.
 	Kind = source.Kind

@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// networkPolicies have what NetworkPolicies for ingress select, by namespace and name. Others
-// don't restrict balanced packets: answers belong to a connection that was let in.
+// networkPolicies has the pod selectors of NetworkPolicies for ingress, by namespace and name.
+// Other policies don't restrict balanced packets: answers belong to a connection that was let in.
 type networkPolicies map[string]map[string]labels.Selector
 
-// set adds or replaces a policy, and reports whether what it selects has changed.
+// set adds or replaces a policy, and reports whether its selector has changed.
 func (n networkPolicies) set(id Object, p *networkingv1.NetworkPolicy) bool {
 	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
 	if err != nil || len(p.Spec.PolicyTypes) > 0 && !slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) {

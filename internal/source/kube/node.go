@@ -19,7 +19,7 @@ import (
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// node is a Node, reduced to what is needed.
+// node is a Node, reduced to the fields that are needed.
 type node struct {
 	name  string
 	uid   types.UID
@@ -136,7 +136,7 @@ func sortedNodes(all map[string]*node) []*node {
 	return slices.SortedFunc(maps.Values(all), func(a, b *node) int { return cmp.Compare(a.name, b.name) })
 }
 
-// group is a LoadBalancerGroup, reduced to what is needed.
+// group is a LoadBalancerGroup, reduced to the fields that are needed.
 type group struct {
 	// nodes are the names of its nodes.
 	nodes   []string

@@ -27,7 +27,7 @@ type passwords struct {
 	dir string
 
 	mu sync.Mutex
-	// peers are those of the last call of store.
+	// peers are the peers of the last call of store.
 	peers []bgp.Peer
 }
 

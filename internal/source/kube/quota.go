@@ -15,20 +15,20 @@ type tenant struct{ group, namespace string }
 // quotas decides which objects are refused because their namespaces use more than their groups
 // allow: the same ones on every node, and as the controller does.
 type quotas struct {
-	// claims are those of all objects with a group, tenants has them by tenant.
+	// claims are the claims of all objects with a group, tenants has them by tenant.
 	claims  map[Object]*claim
 	tenants map[tenant]*tenantClaims
 	// refused has the reasons.
 	refused map[Object]string
-	// endpoints are those of all Services.
+	// endpoints are the endpoints of all Services.
 	endpoints map[Object]spec.Endpoints
 }
 
-// claim is what an object uses.
+// claim is the usage of an object.
 type claim struct {
 	tenant tenant
 	spec.Claim
-	// shape is that of a Service in a group.
+	// shape is the shape of a Service in a group.
 	shape   spec.ServiceShape
 	service *corev1.Service
 	group   *group
@@ -48,7 +48,7 @@ func newQuotas() quotas {
 	}
 }
 
-// count adds the endpoints of a slice to those of a Service, or removes them.
+// count adds the endpoints of a slice to its Service's endpoints, or removes them.
 func (q *quotas) count(owner Object, s *slice, add bool) {
 	all := q.endpoints[owner]
 	if all == nil {

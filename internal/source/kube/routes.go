@@ -64,8 +64,9 @@ func (w *Cache) translateRoutes() *Routes {
 	return r
 }
 
-// taggedPolicies returns the policies of addresses in VLANs, those of each VLAN in which this node has a
-// next hop. They are those of all groups, as a route stays while the node leaves one.
+// taggedPolicies returns the policies of addresses in VLANs, one for each VLAN in which this node
+// has a next hop. They cover the prefixes of all groups, as a route stays while the node leaves a
+// group.
 func taggedPolicies(hops []nextHop, groups map[string]*group) (policies []bgp.Policy) {
 	for _, hop := range hops {
 		p := bgp.Policy{VLAN: hop.vlan}

@@ -27,7 +27,7 @@ func seedSecret(seed string) http.HandlerFunc {
 	}
 }
 
-// The seed is that of the Secret, or else the saved one. An agent without either waits.
+// The seed is the Secret's, or else the saved one. An agent without either waits.
 func TestHashSeed(t *testing.T) {
 	t.Parallel()
 	const seed, other = uint64(18446744073709551615), uint64(7)

@@ -27,7 +27,7 @@ type translation struct {
 	problems []string
 	// byNodes says that the services depend on nodes.
 	byNodes bool
-	// vips and names are those of services, targets the number of their endpoints.
+	// vips and names are the VIPs and names of services, targets the number of their endpoints.
 	vips    map[lb.VIP]bool
 	names   map[string]lb.VIP
 	targets int

@@ -27,9 +27,9 @@ type Options struct {
 	Config
 	// API has the address of the API server and the agent's credentials.
 	API *rest.Config
-	// Control has those of the control cluster, which has LoadBalancers and all other objects of
-	// Fairlead, if that is another one than the node's cluster; nil for the same. Then the node's
-	// cluster has Nodes, the DaemonSet, and Services that aren't served.
+	// Control has the address and credentials for the control cluster, which has LoadBalancers and
+	// all other objects of Fairlead, if it isn't the node's cluster; nil for the same cluster. Then
+	// the node's cluster has Nodes, the DaemonSet, and Services that aren't served.
 	Control *rest.Config
 	// Namespace is the agents' namespace, which has their Secrets.
 	Namespace string
@@ -46,8 +46,8 @@ const stateFile = "state.json"
 // Source watches the API server. Its methods may be called concurrently.
 type Source struct {
 	Options
-	// clients are those of the node's cluster, control those of the control cluster: the same
-	// unless there are two.
+	// clients are for the node's cluster, control for the control cluster: the same unless there
+	// are two.
 	clients, control clients
 	passwords        passwords
 	// saved is the state of an earlier agent; nil for none.
@@ -268,8 +268,8 @@ func (s *Source) deliver(c Change, apply func(source.Update) error) error {
 	return err
 }
 
-// change returns what has changed, or all services. Restored services that are not among these are
-// leaving.
+// change returns the cache's changes, or all services. Restored services that are not among these
+// are leaving.
 func (s *Source) change(whole bool, restored []lb.VIP) Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -311,7 +311,7 @@ func (s *Source) changed(f watchedList, change func(*Cache)) {
 	signal(s.wake)
 }
 
-// signal wakes who waits for a channel with room for one signal.
+// signal signals without blocking. The channel has room for one signal.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -329,8 +329,8 @@ func (s *Source) listed(list Object) {
 	signal(s.wake)
 }
 
-// synced reports whether all lists have been read once, including those of referenced Secrets.
-// It is called with the lock held.
+// synced reports whether all lists have been read once, including lists of referenced Secrets. It
+// is called with the lock held.
 func (s *Source) synced() bool {
 	for _, l := range s.lists {
 		if !l.listed {

@@ -39,7 +39,7 @@ func decoder(t testing.TB) runtime.Decoder {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 }
 
-// xdpLimits are those of the XDP data plane, without what only IPVS has.
+// xdpLimits are the limits of the XDP data plane, without properties that only IPVS has.
 func xdpLimits() dataplane.Limits {
 	l := dataplanetest.Limits()
 	l.Schedulers, l.MaxConnections, l.FirewallMarks = nil, false, false
@@ -57,9 +57,8 @@ func newCache(l dataplane.Limits) *kube.Cache {
 	return kube.NewCache(kube.Config{Node: "lb1", Limits: l, MaxServices: 4096, MaxBackends: 1 << 17, ASN: 65021})
 }
 
-// Each file has objects, and for each step what has changed for the node lb1:
-// services, what is removed, routes, and all problems. In the file "ipvs" the node has a data
-// plane with schedulers.
+// Each file has objects, and for each step the changes for the node lb1: changed and removed
+// services, routes, and all problems. In the file "ipvs" the node has a data plane with schedulers.
 func TestTranslate(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(paths) == 0 {
@@ -117,7 +116,7 @@ func load(t testing.TB, w *kube.Cache, d runtime.Decoder, manifests string) {
 // bfdPaths describe BFD's paths that are set.
 var bfdPaths = map[bgp.BFDPath]string{bgp.SingleHop: " single hop", bgp.Multihop: " multihop"}
 
-// describe prints what has changed.
+// describe prints a change.
 func describe(c kube.Change, problems []v1alpha1.NodeProblem) string {
 	var b strings.Builder
 	slices.SortFunc(c.Changed, func(x, y lb.Service) int { return x.VIP.Compare(y.VIP) })

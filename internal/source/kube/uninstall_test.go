@@ -88,7 +88,7 @@ func openAt(t *testing.T, dir, server, daemonSet string) *kube.Source {
 	return s
 }
 
-// What was saved for a next agent is removed.
+// The state that was saved for a next agent is removed.
 func TestForget(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "lb1")
 	s := openAt(t, dir, "", "")
