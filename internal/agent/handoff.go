@@ -110,9 +110,9 @@ func (in *intake) handOff(ctx context.Context, leaving map[lb.VIP]*lb.Service) {
 	})
 }
 
-// relayLinger is how long a node keeps a service that others have relayed to its backends, after the
-// last backend has gone: the others learn that at about the same time, and the kernel would reset
-// connections that they send here until then.
+// relayLinger is how long a node keeps a service that other nodes have relayed to its backends,
+// after the last backend was removed: the other nodes receive that change at about the same time,
+// and the kernel would reset connections that they send here until then.
 const relayLinger = 5 * time.Second
 
 // relayed reports whether this node has had one of the services for other nodes.
@@ -125,9 +125,9 @@ func relayed(leaving map[lb.VIP]*lb.Service) bool {
 	return false
 }
 
-// startDrain begins to move the services' traffic away, so that cancel can end that from now on. What
-// it returns waits until routers send the traffic elsewhere; an error is that they may not. The caller
-// calls done when the services have been removed.
+// startDrain begins to move the services' traffic away, so that cancel can end that from now on.
+// await waits until routers send the traffic elsewhere; its error says that they may still send it
+// here. The caller calls done when the services have been removed.
 func (in *intake) startDrain(leaving map[lb.VIP]*lb.Service) (await func(context.Context) (done func(), err error)) {
 	nothing := func() {}
 	if in.announcer == nil {

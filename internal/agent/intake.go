@@ -18,14 +18,13 @@ import (
 	"fairlead.io/fairlead/internal/store"
 )
 
-// intake is the only writer of what the node serves: it takes the updates of
-// the source and the verdicts of health checks.
+// intake is the only writer of the node's services: it applies the updates of the source and the
+// results of health checks.
 //
-// An update goes to health first, because the store needs to know how new
-// backends count until they have been probed, then to the store, and then the
-// services that leave are handed off. The lock is held meanwhile, so verdicts are
-// taken before or after an update: the store ignores those on backends that it
-// doesn't know, and health reports each only once.
+// An update goes to health first, because the store needs to know how new backends count until they
+// have been probed, then to the store, and then the services that leave are handed off. The lock is
+// held meanwhile, so verdicts are applied before or after an update: the store ignores verdicts on
+// unknown backends, and health reports each only once.
 type intake struct {
 	local     bgp.Local
 	monitor   *health.Monitor
@@ -91,7 +90,8 @@ func (in *intake) update(changed []lb.Service, removed []lb.VIP) error {
 	return in.refused(err)
 }
 
-// refused has health probe what the store still desires if err isn't nil, and returns err.
+// refused resets the health targets to the store's services after a rejected update, if err isn't
+// nil, and returns err.
 func (in *intake) refused(err error) error {
 	if err == nil {
 		return nil

@@ -168,7 +168,7 @@ func TestServicesOneByOne(t *testing.T) {
 	}
 }
 
-// An update that the store refuses changes nothing: what it has is probed as before.
+// An update that the store rejects changes nothing: the health targets are as before.
 func TestRefusedUpdate(t *testing.T) {
 	in := startIntake(t)
 	services := checkedServices(0, 3)

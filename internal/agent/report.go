@@ -27,10 +27,10 @@ import (
 	"fairlead.io/fairlead/internal/wait"
 )
 
-// How often a node reports what it serves: the changes within reportTick together, reportBurst
-// times in a row and from then on once in reportInterval, or verdictInterval if backends have died
-// or recovered. The report is also written reportRefresh after the last time: it has the traffic,
-// and may have been deleted.
+// How often a node reports its status: the changes within reportTick together, reportBurst times in
+// a row and from then on once in reportInterval, or verdictInterval if backends have died or
+// recovered. The report is also written reportRefresh after the last time: it has the traffic, and
+// may have been deleted.
 const (
 	reportTick      = 500 * time.Millisecond
 	reportBurst     = 4
@@ -42,7 +42,7 @@ const (
 // reportRetry is the delay after a report that could not be written.
 var reportRetry = wait.Backoff{First: time.Second, Max: time.Minute, Jitter: 0.5}
 
-// reporter reports what a node serves.
+// reporter reports the status of a node.
 type reporter struct {
 	store *store.Store
 	// routes is the part of a report that changes without the store.
@@ -53,8 +53,8 @@ type reporter struct {
 	log      *slog.Logger
 }
 
-// report has Config.Reporter write what this node serves, from when that has been tried until
-// ctx ends.
+// report has Config.Reporter write this node's status, from the first programming attempt of all
+// services until ctx ends.
 func (a *Agent) report(ctx context.Context) {
 	if a.Reporter == nil || a.reconciler.Settled(ctx, 1) != nil {
 		return
@@ -177,8 +177,8 @@ func withheldReason(d *announce.Decision) string {
 	return d.Reason
 }
 
-// traffic measures what a node forwards, once in reportRefresh, or in reportInterval while the node
-// drains.
+// traffic measures a node's forwarded traffic, once in reportRefresh, or in reportInterval while
+// the node drains.
 type traffic struct {
 	read func(context.Context) (dataplane.Stats, error)
 	last dataplane.Stats
@@ -188,8 +188,8 @@ type traffic struct {
 }
 
 // update reads the counters if that is due, and returns when it is due again. A reading that fails,
-// which the data plane logs, is repeated at the next call; until then the traffic is what was measured
-// last, as no traffic would have the node's group give nodes back.
+// which the data plane logs, is repeated at the next call; until then the last rate is reported, as
+// a rate of zero would have the node's group give nodes back.
 func (t *traffic) update(ctx context.Context, draining bool) (next time.Time) {
 	interval := reportRefresh
 	if draining {

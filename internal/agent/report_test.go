@@ -33,7 +33,8 @@ type sent struct {
 	status v1alpha1.BalancerNodeStatus
 }
 
-// reporting runs a reporter on an agent in a bubble's time, and returns what it has sent so far.
+// reporting runs a reporter on an agent in a bubble's time, and returns a function that lists the
+// reports so far.
 func reporting(t *testing.T, agent *agenttest.Agent, routes func() v1alpha1.BalancerNodeStatus, answer func(n int) error) func() []sent {
 	began := time.Now()
 	var mu sync.Mutex
@@ -69,7 +70,8 @@ func accepted(int) error { return nil }
 
 func noRoutes() v1alpha1.BalancerNodeStatus { return v1alpha1.BalancerNodeStatus{} }
 
-// A report has what is served and what isn't as it should be, and follows within a second.
+// A report has counts of services and backends, lists failed and unhealthy ones, and follows a
+// change within a second.
 func TestReport(t *testing.T) {
 	withAgent(t, func(t *testing.T, agent *agenttest.Agent) {
 		var full atomic.Bool
@@ -202,7 +204,7 @@ func TestReportBriefChange(t *testing.T) {
 	})
 }
 
-// A report that isn't written is tried again, ever less often, with what has changed meanwhile.
+// A failed report is retried with backoff, with the changes since then.
 func TestReportRetry(t *testing.T) {
 	withAgent(t, func(t *testing.T, agent *agenttest.Agent) {
 		const failures = 30

@@ -34,7 +34,7 @@ type statisticsReporter struct {
 	log    *slog.Logger
 }
 
-// reportStatistics has Config.Reporter write what this node has forwarded until ctx ends.
+// reportStatistics has Config.Reporter write this node's traffic counters until ctx ends.
 func (a *Agent) reportStatistics(ctx context.Context) {
 	if a.Reporter != nil {
 		statisticsReporter{a.observer.Next, a.Reporter.ReportStatistics, a.Log}.run(ctx)

@@ -29,8 +29,8 @@ type sentStatistics struct {
 	listeners []v1alpha1.ListenerStatistics
 }
 
-// reportingStatistics runs a reporter on an observed agent in a bubble's time, and returns what it
-// has sent so far.
+// reportingStatistics runs a reporter on an observed agent in a bubble's time, and returns a
+// function that lists the reports so far.
 func reportingStatistics(t *testing.T, agent *agenttest.Agent, answer func(n int) error) func() []sentStatistics {
 	began, log := time.Now(), slog.New(slog.DiscardHandler)
 	observer := observe.NewObserver(agent, observe.NewRecorder(log), log)
@@ -54,7 +54,7 @@ func reportingStatistics(t *testing.T, agent *agenttest.Agent, answer func(n int
 	}
 }
 
-// listeners are services, those of two LoadBalancers' listeners and of a Service.
+// listeners are the services of two LoadBalancers' listeners and of a Service.
 func listeners() []lb.Service {
 	services := checkedServices(0, 3)
 	for i, name := range []string{"flb:default/shop/https", "default/web/80", "flb:default/db/sql"} {
@@ -73,7 +73,7 @@ func forward(t *testing.T, agent *agenttest.Agent, service *lb.Service, packets 
 	}
 }
 
-// The first packet after a pause is reported within seconds, and what follows once a minute.
+// The first packet after a pause is reported within seconds, later packets once a minute.
 func TestStatistics(t *testing.T) {
 	withAgent(t, func(t *testing.T, agent *agenttest.Agent) {
 		services := listeners()

@@ -2,12 +2,12 @@
 
 // Package api is the source of an agent without a Kubernetes cluster that follows "fairlead
 // apiserver": a stream of LoadBalancers (watch.go), each of which it translates into services
-// (balancer.go). A Source delivers the changes to the agent, writes what the node serves to the API
+// (balancer.go). A Source delivers the changes to the agent, writes reports of the node to the API
 // server (report.go), and saves the last state in a file, which an agent serves that starts while
 // the API server is unreachable.
 //
-// The API server decides everything: addresses, limits, and what tenants may do. All its nodes serve
-// all LoadBalancers.
+// The API server makes all decisions: addresses, limits, and permissions of tenants. All its nodes
+// serve all LoadBalancers.
 package api
 
 import (
@@ -72,14 +72,15 @@ type Source struct {
 	mu sync.Mutex
 	// vips has the services of all objects.
 	vips *owner.VIPs
-	// objects are all LoadBalancers, with what is wrong with each; nil before they have been read.
+	// objects are all LoadBalancers, with the problems of each; nil before they have been read.
 	objects map[source.Object][]string
 	state   source.State
 	// followed is the URL of the server that is being followed; empty for none.
 	followed string
 	// errors are why each server of Options could not be followed.
 	errors []string
-	// version is the server's of objects, delivered that of the last update that was accepted.
+	// version is the server's version of objects, delivered the version of the last accepted
+	// update.
 	version, delivered string
 }
 
@@ -172,7 +173,7 @@ func (s *Source) awaitObjects(ctx context.Context, apply func(source.Update) err
 	}
 }
 
-// deliver applies what has changed, or all services.
+// deliver applies the changed services, or all services.
 func (s *Source) deliver(whole bool, apply func(source.Update) error) error {
 	s.mu.Lock()
 	u, version := s.vips.Flush(), s.version

@@ -34,7 +34,7 @@ type node struct {
 	mu sync.Mutex
 	// served are the services of all updates, by VIP.
 	served map[string]lb.Service
-	// updates counts them, changed and removed are those of the last one.
+	// updates counts the updates, changed and removed are the services of the last one.
 	updates          int
 	changed, removed []string
 	refuse           error
@@ -201,7 +201,7 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// What is served doesn't change while the server is down, and then only by what has changed.
+// Services don't change while the server is down. Afterwards only changed services are updated.
 func TestReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -255,8 +255,8 @@ func TestReconnect(t *testing.T) {
 	})
 }
 
-// What a server that was restarted refuses is written until it is accepted: a node at rest has no
-// newer counters.
+// Reports that a restarted server rejects are sent again until it accepts them: a node without
+// traffic has no newer counters.
 func TestReportRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -278,7 +278,7 @@ func TestReportRetry(t *testing.T) {
 	})
 }
 
-// An agent that starts while the server is down serves what the last one served.
+// An agent that starts while the server is down serves the last agent's services.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := newServer(t), t.TempDir()
@@ -482,7 +482,7 @@ func TestServers(t *testing.T) {
 	})
 }
 
-// A response that isn't what it should be changes nothing.
+// An invalid response changes nothing.
 func TestResponses(t *testing.T) {
 	const put = `{"type":"PUT","object":{"metadata":{"namespace":"web","name":"b9"},"spec":{"forward":"l2dsr"},"status":{"address":"10.1.1.9"}}}`
 	for name, c := range map[string]struct {

@@ -16,7 +16,7 @@ import (
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// kind is that of all objects.
+// kind is the kind of all objects.
 const kind source.Kind = "LoadBalancer"
 
 // object is a LoadBalancer as the server sent it.
@@ -67,7 +67,7 @@ func (s *Source) remove(id source.Object) {
 	s.vips.Set(owner.Claims{Object: id})
 }
 
-// translate returns the services of a LoadBalancer, and what is wrong with it.
+// translate returns the services of a LoadBalancer, and its problems.
 func (s *Source) translate(b *v1alpha1.LoadBalancer) (services []lb.Service, problems []string) {
 	address, err := netip.ParseAddr(b.Status.Address)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"fairlead.io/fairlead/internal/source"
 )
 
-// FuzzLines shows that whatever a server sends, what is served is valid and distinct, and that
-// all of it is gone when all objects are deleted.
+// FuzzLines checks that with any lines of a server all services are valid and distinct, and that no
+// service is left when all objects are deleted.
 func FuzzLines(f *testing.F) {
 	const balancer = `{"metadata":{"namespace":"web","name":"b1","resourceVersion":"1"},"status":{"address":"10.1.1.1"},"spec":{"forward":"l2dsr",` +
 		`"segment":{"type":"vlan","id":300},"firewallMark":0,"listeners":[{"name":"http","port":80,"pool":"p","idleTimeout":"1m"}],` +

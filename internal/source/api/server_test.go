@@ -22,11 +22,11 @@ import (
 // token is the node's.
 const token = "lb1.secret"
 
-// server is an API server with connections in memory, so that its time is that of synctest.
+// server is an API server with connections in memory, so that it runs in the time of synctest.
 type server struct {
 	mu      sync.Mutex
 	version int
-	// objects are LoadBalancers as JSON, by name; lines are those of all changes.
+	// objects are LoadBalancers as JSON, by name; lines are the lines of all changes.
 	objects map[string]string
 	lines   []string
 	// changed is closed when there are more lines.
@@ -37,7 +37,7 @@ type server struct {
 	silent bool
 	// busy is how many reports and statistics are refused.
 	busy int
-	// watches counts the requests, reports and statistics are those of the node.
+	// watches counts the requests to watch, reports and statistics are from the node.
 	watches    int
 	reports    []v1alpha1.BalancerNodeStatus
 	statistics []v1alpha1.BalancerNodeStatisticsStatus

@@ -153,7 +153,7 @@ func (s *Source) take(text []byte, listed map[source.Object]object) (map[source.
 		}
 		return nil, nil
 	}
-	return listed, nil // ALIVE, and what newer servers send
+	return listed, nil // ALIVE, and lines of newer servers
 }
 
 // replace replaces all objects.
@@ -189,7 +189,7 @@ func (s *Source) change(o object, deleted bool) {
 	signal(s.wake)
 }
 
-// signal wakes who waits for a channel with room for one signal.
+// signal signals without blocking. The channel has room for one signal.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -197,8 +197,8 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// send sends a request over a connection of its own, with what the files of credentials have now. It
-// is an error if the response isn't a success.
+// send sends a request over a connection of its own, with the current content of the credential
+// files. It is an error if the response isn't a success.
 func (s *Source) send(ctx context.Context, method, server, path string, body []byte) (*http.Response, error) {
 	credentials, err := s.Server.Credentials()
 	if err != nil {

@@ -52,7 +52,8 @@ func (c *Claims) backends() (n int) {
 // VIPs decides which object has a VIP, and a firewall mark: the oldest of those that claim
 // it.
 type VIPs struct {
-	// limit and maxBackends are the node's room; backends are those of all owners.
+	// limit and maxBackends are the node's capacity; backends is the number of backends of all
+	// owners.
 	limit, maxBackends, backends int
 
 	owners map[source.Object]Claims
@@ -182,8 +183,8 @@ func (r *VIPs) Flush() (u source.Update) {
 	return u
 }
 
-// fit chooses the VIPs for which there is no room: those of the youngest objects, whatever was
-// served before, so that all nodes choose alike, also after a restart.
+// fit chooses the VIPs that exceed the capacity. They belong to the youngest objects, whether or
+// not they were served before, so that all nodes choose alike, also after a restart.
 func (r *VIPs) fit() {
 	before := r.overflow
 	r.overflow = map[lb.VIP]bool{}
@@ -235,8 +236,8 @@ func (r *VIPs) Services() []lb.Service {
 	return all
 }
 
-// Problems returns those of objects whose firewall marks or VIPs others own, or that exceed the
-// limit, in the order of marks and VIPs, up to source.MaxProblems of each object.
+// Problems returns the problems of objects whose firewall marks or VIPs others own, or that exceed
+// the limit, in the order of marks and VIPs, up to source.MaxProblems of each object.
 func (r *VIPs) Problems() (all []v1alpha1.NodeProblem) {
 	found := map[source.Object]int{}
 	add := func(o source.Object, format string, args ...any) {

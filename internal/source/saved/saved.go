@@ -27,12 +27,12 @@ const (
 	// delay batches changes. After a save that took longer than a twentieth of it, the pause is
 	// pauseFactor times as long as the save.
 	delay, pauseFactor = time.Second / 2, 20
-	// version is that of the file's format: an agent reads no other.
+	// version is the version of the file's format: an agent reads no other.
 	version = 1
 )
 
-// State is what the next agent serves while the API server is unreachable. Sources without routes
-// have only Node and Services.
+// State is the saved state, which the next agent serves while the API server is unreachable.
+// Sources without routes have only Node and Services.
 type State struct {
 	Version int       `json:"version"`
 	Node    string    `json:"node"`

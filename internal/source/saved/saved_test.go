@@ -13,8 +13,8 @@ import (
 	"fairlead.io/fairlead/internal/source/saved"
 )
 
-// FuzzSaved shows that of a damaged file only services are restored that can be served, and
-// that they are saved unchanged.
+// FuzzSaved checks that only valid services that the node can serve are restored from a damaged
+// file, and that they are saved unchanged.
 func FuzzSaved(f *testing.F) {
 	const service = `{"name":"default/web","address":"10.1.1.1","port":80,"protocol":"tcp","forward":"l2dsr","minHealthy":1,` +
 		`"backends":[{"address":"10.0.0.1","port":80,"weight":1}]}`
