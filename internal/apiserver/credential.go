@@ -169,7 +169,7 @@ func (k *keyring) tls() *tls.Config {
 	}
 }
 
-// identify returns who sent a request, by its token, or else by its certificate.
+// identify returns the client of a request, by its token, or else by its certificate.
 func (k *keyring) identify(r *http.Request) (identity, bool) {
 	c := k.current.Load()
 	if header := r.Header.Get("Authorization"); header != "" {

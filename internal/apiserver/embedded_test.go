@@ -329,7 +329,7 @@ loadBalancers: {memberNetworks: [10.0.0.0/8], segments: [{type: vlan, first: 5}]
 }
 
 // A store that is opened with the same policy changes nothing; with another one it decides again.
-// Load balancers keep addresses that aren't allowed any more, and aren't served.
+// Load balancers keep addresses that the new policy doesn't allow, and aren't served.
 func TestPolicyChange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data")
 	statuses := func(policy string, write bool) (all string, versions map[string]int) {

@@ -51,7 +51,7 @@ type Token struct {
 	ID string
 	// Hash is "sha256:" and the hexadecimal SHA-256 of the token.
 	Hash string
-	// Projects are those that the token is for; "*" for all. There are none if there are Nodes: the
+	// Projects are the projects of the token; "*" for all. There are none if there are Nodes: the
 	// token is for agents that follow this server and report for these nodes.
 	Projects, Nodes []string
 	// ReadOnly allows GET requests only.

@@ -296,7 +296,7 @@ func dual(svc *corev1.Service, policy corev1.IPFamilyPolicy) *corev1.Service {
 	return svc
 }
 
-// addresses returns those that an object shows, with commas between them.
+// addresses returns the addresses in an object's status, with commas between them.
 func (w *testCluster) addresses(object client.Object) (string, error) {
 	if err := w.Get(w.Context(), client.ObjectKeyFromObject(object), object); err != nil {
 		return "", err

@@ -21,7 +21,7 @@ type owned interface {
 	// shown returns the addresses in the status, hide removes some of them.
 	shown() []netip.Addr
 	hide(addresses []netip.Addr)
-	// conditions returns those in the status, and the type of the one about addresses.
+	// conditions returns the status's conditions, and the type of the condition about addresses.
 	conditions() (all *[]metav1.Condition, allocated string)
 	// group returns the published group.
 	group() string
