@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent runs a balancer node: it takes what a source says, has backends
-// probed and services programmed, announces their routes, and shows all of it.
-// Package balancer opens its parts.
+// Package agent runs one node: it applies updates, checks backends, programs the data plane,
+// announces routes and serves status. Package balancer opens its parts.
 package agent
 
 import (
@@ -34,7 +33,7 @@ import (
 	"fairlead.io/fairlead/internal/store"
 )
 
-// Source delivers what a node serves, and knows how the node is set up.
+// Source delivers the services of a node, and has its settings.
 type Source interface {
 	source.Source
 	// Config is the configuration in force: the node's own settings.
@@ -45,7 +44,7 @@ type Source interface {
 	// Shutdown plans the end of the agent after SIGTERM. If ctx ends before the plan
 	// is known, another agent takes over.
 	Shutdown(ctx context.Context) source.Shutdown
-	// Forget removes what is saved for the next agent, once Run has returned.
+	// Forget removes the state saved for the next agent, once Run has returned.
 	Forget() error
 	// Followed returns how the API server of a cluster is followed, or one for clouds; nil without one.
 	Followed() (cluster, clouds *source.State)
@@ -76,7 +75,7 @@ type Speaker interface {
 	Abandon()
 }
 
-// Config is what an agent is made of.
+// Config has the parts of an agent.
 type Config struct {
 	Started time.Time
 	// Kernel is the release of the running kernel; empty if it is unknown.
@@ -142,7 +141,7 @@ func New(c Config) *Agent {
 		Log:     c.Log,
 	})
 	a.intake.monitor, a.intake.store, a.intake.plane, a.intake.log = a.monitor, a.store, c.Plane, c.Log
-	var policies []bgp.Policy // without BGP those of an earlier agent have ended, too
+	var policies []bgp.Policy // without BGP the routes of an earlier agent have ended, too
 	if c.Speaker != nil {
 		config := c.Source.Config().BGP
 		if c.Hook != nil {

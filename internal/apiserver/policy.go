@@ -24,7 +24,7 @@ import (
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// policyFile is what an operator without a cluster allows projects. Fields are those of the kinds
+// policyFile has the rights of projects without a cluster. Fields are those of the kinds
 // AddressPool and LoadBalancerGroup, with the same meaning, rules and defaults.
 type policyFile struct {
 	AddressPools []poolEntry `json:"addressPools"`
@@ -53,7 +53,7 @@ type poolEntry struct {
 	AutoAssign     *bool                   `json:"autoAssign"`
 }
 
-// policy is what projects may use.
+// policy has the rights of projects.
 type policy struct {
 	pools []projectPool
 	// members are the rules of members, for which networks has the addresses of pools.

@@ -38,9 +38,9 @@ import (
 // PinRoot has a folder for each node's data plane.
 const PinRoot = "/sys/fs/bpf/fairlead"
 
-// Options are those of the command "agent".
+// Options are the flags of the command "agent".
 type Options struct {
-	// Config is the path of the configuration file, Socket that of the control socket.
+	// Config and Socket are the paths of the configuration file and the control socket.
 	Config, Socket string
 	// PinDir is the folder of the data plane; empty: in PinRoot.
 	PinDir string
@@ -175,8 +175,8 @@ func checkForwarding(conf *config.Config, off []string, log *slog.Logger) {
 }
 
 // By how many percent the heap may grow until garbage is collected. Parsing a file leaves a hundred
-// times its size of garbage, and little that stays: the heap grows to what it takes anyway with all
-// services programmed.
+// times its size of garbage, and little that stays: the heap grows to the size that it has anyway
+// with all services programmed.
 const (
 	parsingGrowth  = 200
 	startingGrowth = 100
@@ -262,7 +262,7 @@ func (o Options) leadToPods(ctx context.Context, conf *config.Config, speaker *a
 	}, nil
 }
 
-// removeState makes the node what it was before its first agent.
+// removeState removes all state of agents from the node.
 func (o Options) removeState(from agent.Source, pins string) error {
 	if err := plane.Remove(pins); err != nil {
 		return err
@@ -290,7 +290,7 @@ func (o Options) removeState(from agent.Source, pins string) error {
 	return nil
 }
 
-// Remove removes what a stopped agent left in the kernel. It claims the control
+// Remove removes the data plane of a stopped agent from the kernel. It claims the control
 // socket, so that no running agent loses its data plane.
 func Remove(o Options) (err error) {
 	name := ""
@@ -331,7 +331,7 @@ func (o Options) pins(node string) (string, error) {
 	return filepath.Abs(o.PinDir)
 }
 
-// Needs are what a configuration needs of the machine.
+// Needs returns the requirements of a configuration on the machine.
 func Needs(conf *config.Config) preflight.Needs {
 	needs := preflight.Needs{Native: conf.Dataplane.XDPMode == config.XDPNative, Forwarding: conf.Dataplane.FilterPods}
 	switch conf.Dataplane.Kind {

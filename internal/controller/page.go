@@ -35,7 +35,7 @@ const maxPageAddresses = 500
 type overview struct {
 	Groups []groupOverview `json:"groups"`
 	Nodes  []nodeOverview  `json:"nodes"`
-	// Addresses are those of Services and LoadBalancers, and requests that have none.
+	// Addresses belong to Services and LoadBalancers. Requests without address are among them.
 	Addresses []addressOverview `json:"addresses"`
 }
 
@@ -167,7 +167,7 @@ func nodesOf(groups []v1alpha1.LoadBalancerGroup, current map[string]nodeReport)
 	return shown
 }
 
-// reported is what isn't as it should be on a node.
+// reported are the problems of a node.
 func reported(s *v1alpha1.BalancerNodeStatus) []string {
 	var found []string
 	add := func(holds bool, format string, args ...any) {
@@ -189,7 +189,7 @@ func reported(s *v1alpha1.BalancerNodeStatus) []string {
 	return found
 }
 
-// serviceAddresses are those of a Service that Fairlead serves, or is to serve.
+// serviceAddresses returns the addresses of a Service that Fairlead serves, or is to serve.
 func serviceAddresses(svc *corev1.Service, members map[string][]*report.Node) (all []addressOverview) {
 	if meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated) == nil {
 		return nil
@@ -238,7 +238,7 @@ var pageText string
 
 var page = template.Must(template.New("page").Parse(pageText))
 
-// pageData is what the template shows: those addresses first that have a problem.
+// pageData is the data of the template. Addresses with problems come first.
 type pageData struct {
 	overview
 	Leader  bool

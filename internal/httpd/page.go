@@ -49,7 +49,7 @@ func secure(next http.Handler, local bool) http.Handler {
 		switch {
 		case r.Method != http.MethodGet:
 			header.Set("Allow", http.MethodGet)
-			header.Set("Connection", "close") // what a body holds is not read
+			header.Set("Connection", "close") // the body is not read
 			http.Error(w, "only GET is answered here", http.StatusMethodNotAllowed)
 		case r.ContentLength != 0: // -1 is a body of unknown length
 			header.Set("Connection", "close")
@@ -94,7 +94,7 @@ func HandleStyle(mux *http.ServeMux) { HandleAssets(mux, style) }
 
 // HandleAssets adds a handler for each file in the folder assets; the index is the page.
 func HandleAssets(mux *http.ServeMux, files embed.FS) {
-	entries, _ := files.ReadDir("assets") // what is embedded can be read
+	entries, _ := files.ReadDir("assets") // embedded files can be read
 	for _, e := range entries {
 		content, _ := files.ReadFile(path.Join("assets", e.Name()))
 		pattern := "/assets/" + e.Name()

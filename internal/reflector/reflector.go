@@ -78,7 +78,7 @@ func Run(ctx context.Context, path, socket string, log *slog.Logger) (err error)
 	return group.Wait()
 }
 
-// reflectedRoutes describes what a reflector passes on, and to which routers.
+// reflectedRoutes describes the routes that a reflector passes on, and to which routers.
 func reflectedRoutes(core *reflector.Reflector, conf *config.Reflector) observe.Routes {
 	shown := observe.Routes{Enabled: true, ASN: conf.BGP.ASN, RouterID: conf.BGP.RouterID, Peers: core.Peers()}
 	peers := observe.Established(shown.Peers)

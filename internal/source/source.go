@@ -21,7 +21,7 @@ type Source interface {
 	Run(ctx context.Context, apply func(Update) error) error
 }
 
-// Update is a change of what a node serves.
+// Update is a change of the services or the routes of a node.
 type Update struct {
 	// Whole says that Changed and Leaving are all services: the node stops serving
 	// every other one. Without Whole, services that aren't listed stay as they are.

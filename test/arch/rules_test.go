@@ -83,7 +83,7 @@ func checkImports(t tree) []string {
 	return tooMany(map[string]int{"internal/agent": len(imports)}, maxImports, "imports: %s has more than %d packages of this module")
 }
 
-// commandImports is what the commands may import, apart from the standard library.
+// commandImports are the imports that commands may have, apart from the standard library.
 var commandImports = map[string][]string{
 	"cmd/internal/cli": {"github.com/spf13/cobra", "sigs.k8s.io/yaml"},
 	"cmd/fairlead": {

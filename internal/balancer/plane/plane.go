@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plane opens the data plane of a balancer node, and removes what agents left of it. Package balancer
+// Package plane opens the data plane of a balancer node, and removes the remains of others. Package balancer
 // calls it.
 package plane
 
@@ -23,15 +23,15 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 )
 
-// Limits are those of the services that a node can serve, for all kinds of data plane
-// together: dataplane.Limits.Of selects those of one.
+// Limits returns the limits of services, for all kinds of data plane together:
+// dataplane.Limits.Of selects one kind.
 func Limits() dataplane.Limits {
 	limits := xdp.Limits()
 	limits.Or = []dataplane.Limits{ipvs.Limits()}
 	return limits
 }
 
-// Open opens what the configuration selects.
+// Open opens the data plane that the configuration selects.
 func Open(conf *config.Config, pins string, events *observe.Recorder, log *slog.Logger) (agent.Plane, error) {
 	p := &chosenPlane{interfaces: conf.Node.Interfaces}
 	onXDP := choose.Option{
@@ -108,7 +108,7 @@ func loadedIPVS() bool {
 	return err == nil
 }
 
-// Remove ends what agents left in the kernel.
+// Remove removes the data planes of former agents from the kernel.
 func Remove(pins string) error { return errors.Join(removeXDP(pins), removeIPVS()) }
 
 // removeXDP removes the pins of the XDP data plane.
@@ -119,7 +119,7 @@ func removeXDP(pins string) error {
 	return nil
 }
 
-// removeIPVS ends what an earlier agent left to the IPVS data plane.
+// removeIPVS removes the IPVS services of earlier agents.
 func removeIPVS() error {
 	if !loadedIPVS() {
 		return nil
@@ -170,7 +170,7 @@ func (p *chosenPlane) Describe() (d observe.DataPlane) {
 	return d
 }
 
-// alone is a data plane in the place of any others that earlier agents used: what they left is
+// alone is a data plane in the place of any others that earlier agents used: these are
 // removed once this one gets packets.
 type alone struct {
 	agent.Plane

@@ -35,7 +35,7 @@ func TestKindIPVS(t *testing.T) {
 	}
 }
 
-// Pinned links are what an agent leaves whose program gets packets.
+// An agent whose program gets packets leaves pinned links.
 func TestAttachedXDP(t *testing.T) {
 	for pin, want := range map[string]bool{
 		"": false, "v9/flows": false, program.LinkPin("eth0"): true, "v9/" + program.LinkPin("eth0"): true,

@@ -23,7 +23,7 @@ import (
 // StateRoot has a folder for each node's last state.
 const StateRoot = "/run/fairlead"
 
-// Options are those of all sources.
+// Options are common to all sources.
 type Options struct {
 	// StateDir is the folder of the last state of services that aren't in the file; empty: in
 	// StateRoot.
@@ -48,7 +48,7 @@ type File struct {
 // collectDelay is the time without a change of the file after which garbage is collected.
 const collectDelay = 100 * time.Millisecond
 
-// Run implements source.Source. After the first file, only what differs is applied. A large
+// Run implements source.Source. After the first file, only differences are applied. A large
 // file leaves most of an agent's garbage: it is collected after a change, so that the next
 // one isn't slowed down by a collection.
 func (f File) Run(ctx context.Context, apply func(source.Update) error) error {
@@ -73,7 +73,7 @@ func (f File) Shutdown(context.Context) source.Shutdown {
 	return source.Shutdown{Reason: "SIGTERM", Permanent: f.Permanent}
 }
 
-// Forget removes what is saved: nothing.
+// Forget does nothing: a file saves no state.
 func (File) Forget() error { return nil }
 
 // Followed returns how the API server of a cluster is followed, and one for clouds: neither.
@@ -106,7 +106,7 @@ func (s *API) Run(ctx context.Context, apply func(source.Update) error) error {
 	return group.Wait()
 }
 
-// Forget removes what is saved of the server's services.
+// Forget removes the saved services of the server.
 func (s *API) Forget() error { return s.Server.Forget() }
 
 // Followed returns how the server is followed.

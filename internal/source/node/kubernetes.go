@@ -19,14 +19,14 @@ import (
 	"fairlead.io/fairlead/internal/version"
 )
 
-// KubernetesOptions are those of a node whose services come from a cluster.
+// KubernetesOptions are for a node whose services come from a cluster.
 type KubernetesOptions struct {
 	On                                         bool
 	Kubeconfig, NodeName, Namespace, DaemonSet string
 	// ControlKubeconfig is the kubeconfig file of the control cluster, which has LoadBalancers and
 	// all other objects of Fairlead; empty if that is the node's cluster.
 	ControlKubeconfig string
-	// HashSeedSecret is the Secret with the hash seed; empty for that of the file.
+	// HashSeedSecret is the Secret with the hash seed; empty for the seed of the file.
 	HashSeedSecret string
 }
 
@@ -156,7 +156,7 @@ func (s *Kubernetes) Shutdown(ctx context.Context) source.Shutdown {
 	return plan
 }
 
-// Forget removes what is saved of the cluster.
+// Forget removes the saved state of the cluster.
 func (s *Kubernetes) Forget() error { return s.Cluster.Forget() }
 
 // Followed returns how the cluster's API server is followed.

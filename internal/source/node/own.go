@@ -15,7 +15,7 @@ import (
 	"fairlead.io/fairlead/internal/config"
 )
 
-// ownNode is what an agent determines about its node where the file leaves it open.
+// ownNode has the properties of a node that its agent determines if the file has none.
 type ownNode struct {
 	name       string
 	interfaces []string
@@ -67,8 +67,8 @@ func routerIDOf(six netip.Addr) netip.Addr {
 	}
 }
 
-// mainInterfaces are those with the node's addresses, or else that of its default
-// route.
+// mainInterfaces returns the interfaces with the node's addresses, or else the interface of
+// its default route.
 func mainInterfaces(addresses ...netip.Addr) (names []string, err error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -124,7 +124,7 @@ func OwnAddress(interfaces []string, four bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// defaultInterface is that of the default route; empty without one.
+// defaultInterface returns the interface of the default route; empty without one.
 func defaultInterface(family int) string {
 	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Dst: nil}, netlink.RT_FILTER_DST)
 	if err != nil {
