@@ -33,9 +33,9 @@ type Drains struct {
 
 // DrainsPath is the file of the drains of an agent with that control socket, for
 // example /run/fairlead/agent.drains.json.
-func DrainsPath(socket string) string { return besideSocket(socket, ".drains.json") }
+func DrainsPath(socket string) string { return nextToSocket(socket, ".drains.json") }
 
-func besideSocket(socket, suffix string) string { return strings.TrimSuffix(socket, ".sock") + suffix }
+func nextToSocket(socket, suffix string) string { return strings.TrimSuffix(socket, ".sock") + suffix }
 
 // OpenDrains reads a file of drains and sets them in the store. A file that can't
 // be read is logged and counts as empty.

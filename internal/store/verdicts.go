@@ -30,7 +30,7 @@ const (
 
 // VerdictsPath is the file of the verdicts of an agent with that control socket, for
 // example /run/fairlead/agent.health.json.
-func VerdictsPath(socket string) string { return besideSocket(socket, ".health.json") }
+func VerdictsPath(socket string) string { return nextToSocket(socket, ".health.json") }
 
 // LoadVerdicts returns the saved verdicts if their agent ran until ten minutes ago or
 // later. A file that can't be read is logged and counts as empty.
