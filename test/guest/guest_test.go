@@ -54,13 +54,15 @@ type guest struct {
 	packages []string // in the order in which their tests run, those that take longest last
 }
 
-// guests are spread over the kernels where one takes minutes. "programs" is the one for every
-// change: the oldest kernel's verifier takes the balancer's programs, and packets pass them.
+// guests are spread over the kernels where one takes minutes. "programs" and "packets" are for every
+// change: the oldest kernel's verifier takes the balancer's programs, and packets pass them. They are
+// two guests, as each has one processor.
 func guests() []guest {
 	const xdp = "internal/dataplane/xdp/"
 	preflight, labs := "internal/host/preflight", "test/guest/labs"
 	all := []guest{
-		{"programs", oldest, []string{xdp + "table", xdp + "program", "internal/dataplane/ipvs", xdp + "packets"}},
+		{"programs", oldest, []string{xdp + "table", xdp + "program", "internal/dataplane/ipvs"}},
+		{"packets", oldest, []string{xdp + "packets"}},
 		{"linux-amd64", oldest, []string{preflight, xdp + "healthpath", labs}},
 		{"linux-6.12-amd64", newest, []string{preflight, xdp + "table", xdp + "program", xdp + "healthpath", "internal/dataplane/ipvs"}},
 		{"linux-arm64", arm, []string{preflight, xdp + "table", xdp + "program", xdp + "healthpath", labs}},
