@@ -24,8 +24,8 @@ import (
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// policyFile has the rights of projects without a cluster. Fields are those of the kinds
-// AddressPool and LoadBalancerGroup, with the same meaning, rules and defaults.
+// policyFile has the rights of projects without a cluster. The kinds AddressPool and
+// LoadBalancerGroup have the same fields, with the same meaning, rules and defaults.
 type policyFile struct {
 	AddressPools []poolEntry `json:"addressPools"`
 	// Services bounds load balancers, and what a project, as a namespace, uses.

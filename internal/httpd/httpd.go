@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package httpd is the HTTP server of the control socket, the status page, the metrics and
-// the API for clouds. Clients are untrusted: the time and the size of requests, and the
+// the API for clouds, and has the style that pages share. Clients are untrusted: the time and the size of requests, and the
 // number of connections, are limited.
 package httpd
 
