@@ -47,8 +47,9 @@ func checkProduct(t tree) []string {
 
 // forbidden are imports that floors allow, each of a folder.
 var forbidden = [][2]string{
-	{"internal/spec", "internal/source"},            // translates for each source
-	{"internal/controller", "internal/observe/web"}, // shows no agent
+	{"internal/spec", "internal/source"},              // translates for each source
+	{"internal/controller", "internal/observe/web"},   // shows no agent
+	{"internal/dataplane", "internal/host/preflight"}, // checks hosts for them
 }
 
 // checkForbidden: no folder has a forbidden import.

@@ -31,6 +31,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/xdp/healthpath"
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/host/bpffs"
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/maglev"
@@ -173,7 +174,7 @@ func Open(cfg Config) (*Plane, error) {
 func newPlane(cfg Config, hops Resolver) (*Plane, error) {
 	pins := ""
 	if cfg.PinDir != "" {
-		if err := table.MountBPF(cfg.PinDir); err != nil {
+		if err := bpffs.Mount(cfg.PinDir); err != nil {
 			return nil, err
 		}
 		pins = filepath.Join(cfg.PinDir, cmp.Or(cfg.layout, table.Layout))
@@ -280,7 +281,7 @@ func (p *Plane) ready(ctx context.Context) error {
 // packets are no longer balanced. Nothing else in the directory is touched, and
 // one that is in no BPF file system is refused. No agent may be running.
 func Remove(dir string) error {
-	if !table.InBPF(dir) {
+	if in, err := bpffs.In(dir); err != nil || !in {
 		return fmt.Errorf("pin directory %s is not in a BPF file system", dir)
 	}
 	if err := errors.Join(program.DetachOthers(dir, nil), program.RemoveHandover(dir)); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/host/bpffs"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/nexthop"
 )
@@ -55,7 +56,7 @@ var testNumber atomic.Int64
 func testPins(t *testing.T) string {
 	t.Helper()
 	needRoot(t)
-	dir := filepath.Join(table.BPFRoot, fmt.Sprintf("fairlead-xdp-test-%d-%d", os.Getpid(), testNumber.Add(1)))
+	dir := filepath.Join(bpffs.Root, fmt.Sprintf("fairlead-xdp-test-%d-%d", os.Getpid(), testNumber.Add(1)))
 	t.Cleanup(func() { must(t, Remove(dir)) })
 	return dir
 }

@@ -6,12 +6,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/host/bpffs"
 )
 
 // Collect reads the facts about this machine, this process and the named
@@ -47,7 +47,7 @@ func Collect(interfaces []string, pins string) (Facts, error) {
 		f.SysctlErr = nil // a container with the node's, like the chart's
 	}
 	f.NotForwarding = NotForwarding()
-	if f.BPFFS.Mounted, err = OnBPFFS(pins); err != nil {
+	if f.BPFFS.Mounted, err = bpffs.In(pins); err != nil {
 		return f, fmt.Errorf("bpffs at %s: %w", pins, err)
 	}
 	types, err := os.ReadFile("/proc/filesystems")
@@ -92,21 +92,4 @@ func effectiveCapabilities() (uint64, error) {
 	var data [2]unix.CapUserData // 32 capabilities each
 	err := unix.Capget(&header, &data[0])
 	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective), err
-}
-
-// OnBPFFS reports whether dir, or the nearest folder above it that exists, is
-// in a BPF file system.
-func OnBPFFS(dir string) (bool, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return false, err
-	}
-	for {
-		var s unix.Statfs_t
-		err := unix.Statfs(dir, &s)
-		if !errors.Is(err, fs.ErrNotExist) {
-			return uint64(s.Type) == unix.BPF_FS_MAGIC, err
-		}
-		dir = filepath.Dir(dir) // ends at the root, which exists
-	}
 }

@@ -84,7 +84,7 @@ func Check(f Facts, n Needs) []Finding {
 	if n.IPVS == Required {
 		findings = append(findings, sysctls(f))
 	} else {
-		findings = append(findings, memlock(f), bpffs(f))
+		findings = append(findings, memlock(f), mounted(f))
 	}
 	if n.Forwarding {
 		findings = append(findings, forwarding(f.NotForwarding))

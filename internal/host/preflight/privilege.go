@@ -67,7 +67,7 @@ func memlock(facts Facts) Finding {
 	return f
 }
 
-func bpffs(facts Facts) Finding {
+func mounted(facts Facts) Finding {
 	f := Finding{
 		Check: "bpffs", Result: OK, Found: "mounted at or above " + facts.BPFFS.Dir,
 		Needed: "a BPF file system, in which the data plane outlives the agent",

@@ -25,6 +25,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/host/bpffs"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/nexthop"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
@@ -183,7 +184,7 @@ func setUp(names ...string) error {
 func testPins(t testing.TB) string {
 	t.Helper()
 	needRoot(t)
-	dir := filepath.Join(table.BPFRoot, fmt.Sprintf("fairlead-test-%d-%d", os.Getpid(), testNumber.Add(1)))
+	dir := filepath.Join(bpffs.Root, fmt.Sprintf("fairlead-test-%d-%d", os.Getpid(), testNumber.Add(1)))
 	t.Cleanup(func() {
 		if err := xdp.Remove(dir); err != nil {
 			t.Error(err)

@@ -7,12 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
-
-	"fairlead.io/fairlead/internal/host/preflight"
 )
 
 // Layout is the version of the tables' layout: the name of the folder, in an
@@ -137,28 +133,4 @@ func replaceTable(pin string, spec *ebpf.MapSpec, fill func(fresh *ebpf.Map) err
 		return err
 	}
 	return os.Rename(second, pin)
-}
-
-// BPFRoot is where every distribution mounts the BPF file system.
-const BPFRoot = "/sys/fs/bpf"
-
-// MountBPF makes sure that dir lies in a BPF file system: it mounts one at its
-// usual place if there is none, as systemd does.
-func MountBPF(dir string) error {
-	if InBPF(dir) {
-		return nil
-	}
-	if dir != BPFRoot && !strings.HasPrefix(dir, BPFRoot+"/") {
-		return fmt.Errorf("pin directory %s is not in a BPF file system", dir)
-	}
-	if err := unix.Mount("bpf", BPFRoot, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
-		return fmt.Errorf("mount the BPF file system on %s: %w", BPFRoot, err)
-	}
-	return nil
-}
-
-// InBPF reports whether dir is known to lie in a BPF file system, or would if it existed.
-func InBPF(dir string) bool {
-	in, err := preflight.OnBPFFS(dir)
-	return err == nil && in
 }
