@@ -16,14 +16,17 @@ import (
 
 // backends returns the backends of a service: pods with NAT and DSR, and nodes, whose
 // kube-proxy handles packets of the VIP, with the other modes. With traffic policy Local
-// only pods of this node, or nodes with a pod, are used. Nodes that terminate tunnels know
+// pods of this node are preferred, or nodes with a pod are used. Nodes that terminate tunnels know
 // all nodes, so that packets sent to a node that has left the group reach the group.
 func (t *translation) backends(svc *corev1.Service, s *lb.Service, all []target) []lb.Backend {
+	if local(svc) {
+		all = t.onNodes(all)
+	}
 	switch {
-	case s.Forward == lb.DSR && t.relayTarget:
-		return t.relayedBackends(s, all)
 	case s.Forward == lb.DSR && local(svc):
 		return t.localBackends(s, all)
+	case s.Forward == lb.DSR && t.relayTarget:
+		return t.relayedBackends(s, all)
 	case s.Forward == lb.NAT:
 		return weighted(closest(all, t.Node, t.self().zone))
 	case s.Forward == lb.DSR:
@@ -54,7 +57,7 @@ func weighted(all []target) []lb.Backend {
 // this node: it is for packets that those nodes send here. A node that has just left the group also
 // gets packets from routers that still have its route.
 func (t *translation) relayedBackends(s *lb.Service, all []target) []lb.Backend {
-	if !slices.ContainsFunc(all, func(e target) bool { return e.node == t.Node }) {
+	if own, _ := t.split(all); len(own) == 0 {
 		return nil // no node sends packets here
 	}
 	return t.join(s, all)
@@ -67,21 +70,46 @@ func (t *translation) relayedBackends(s *lb.Service, all []target) []lb.Backend 
 //   - if clients keep their pods: all nodes have to choose alike, as routers spread the
 //     connections of a client.
 //
-// The others get none: they may have connections that routers send through this node now.
+// While no node of the group has a ready pod, each announces the address, and new flows go to pods of
+// nodes outside, which see the client too. Otherwise those get none: they may have connections that
+// routers send through this node now.
 func (t *translation) localBackends(s *lb.Service, all []target) []lb.Backend {
 	own, others := t.split(all)
-	members := slices.DeleteFunc(slices.Clone(others), func(e target) bool { return !t.group.has(e.node) })
-	isReady := func(e target) bool { return e.condition == spec.Ready }
-	ownReady, membersReady := slices.ContainsFunc(own, isReady), slices.ContainsFunc(members, isReady)
-	s.Unannounced = !ownReady && (membersReady || len(own) == 0 && len(members) > 0)
+	outside := func(e target) bool { return !t.group.has(e.node) }
+	inside := slices.DeleteFunc(slices.Clone(all), outside)
+	members := slices.DeleteFunc(slices.Clone(others), outside)
+	switch {
+	case t.relayTarget && len(own) == 0:
+		return nil // no node sends packets here
+	case !anyReady(inside) && (anyReady(all) || len(inside) == 0):
+		return t.join(s, all)
+	case t.relayTarget:
+		return t.join(s, inside, all)
+	}
+	s.Unannounced = !anyReady(own) && (anyReady(members) || len(own) == 0)
 	switch {
 	case s.Affinity == lb.AffinityClient:
-		return t.join(s, append(own, members...), nil, others)
+		return t.join(s, inside, others)
 	case s.Unannounced:
 		return t.join(s, members, own, others)
 	default:
-		return t.join(s, own, nil, others)
+		return t.join(s, own, others)
 	}
+}
+
+func anyReady(all []target) bool {
+	return slices.ContainsFunc(all, func(e target) bool { return e.condition == spec.Ready })
+}
+
+// onNodes removes the endpoints that traffic policy Local excludes: packets for endpoints without a
+// known node, such as manually created ones, are translated in full.
+func (t *translation) onNodes(all []target) []target {
+	return slices.DeleteFunc(all, func(e target) bool {
+		if e.node == "" {
+			t.fail("endpoint %s has no nodeName: not used with externalTrafficPolicy Local", e.address)
+		}
+		return t.nodes[e.node] == nil
+	})
 }
 
 // split returns this node's targets and the others.

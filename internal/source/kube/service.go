@@ -185,7 +185,7 @@ func (t *translation) raised(g *group, check *lb.HealthCheck) *lb.HealthCheck {
 // node that the kernel alone would drop: L2 DSR packets it accepts.
 func (t *translation) viaOtherGroup(svc *corev1.Service, forward lb.Forward) bool {
 	if forward == lb.DSR {
-		return !local(svc) && t.hasPod(Object{Kind: KindService, Namespace: svc.Namespace, Name: svc.Name})
+		return t.hasPod(Object{Kind: KindService, Namespace: svc.Namespace, Name: svc.Name})
 	}
 	return forward == lb.IPIP || forward == lb.GUE
 }

@@ -145,16 +145,21 @@ func testBothProtocols(t *testing.T, i *installation) {
 }
 
 // With externalTrafficPolicy: Local only nodes with pods announce, and pods see the
-// client's own address.
+// client's own address. A group without pods relays to the nodes that have them.
 func testLocalPolicy(t *testing.T, i *installation) {
 	pods := i.deployed(t, "whoami")
 	i.Apply(t, exposed("local", "externalTrafficPolicy: Local"))
 	vips := i.vips(t, "local")
-	var nodes []string
-	for _, node := range pods {
-		nodes = append(nodes, node)
-	}
+	nodes := slices.Collect(maps.Values(pods))
 	i.awaitRoutes(t, vips, nodes...)
+	i.clientsKept(t, vips, pods)
+	without := slices.DeleteFunc(i.names(), func(name string) bool { return slices.Contains(nodes, name) })
+	selectNodes := func(labels string) {
+		i.Kubectl(t, "patch", "loadbalancergroup", "default", "--type=merge", "--patch", `{"spec":{"nodeSelector":{"matchLabels":`+labels+`}}}`)
+	}
+	selectNodes(`{"kubernetes.io/hostname":"` + without[0] + `"}`)
+	defer selectNodes("null")
+	i.awaitRoutes(t, vips, without...)
 	i.clientsKept(t, vips, pods)
 	i.Kubectl(t, "delete", "service", "local")
 	i.awaitRoutes(t, vips)
