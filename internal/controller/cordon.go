@@ -3,14 +3,17 @@
 package controller
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/report"
 )
 
 // takeoverGrace is how long a cordoned node stays in its group until all other nodes announce as
-// many routes as it does. Afterwards one such node is enough.
+// many routes as it does. Afterwards one such node is enough. While no other node announces one of its
+// addresses, it stays: the only pod of a Service with traffic policy Local may be there.
 const takeoverGrace = 30 * time.Second
 
 // formerRecheck is the delay before a group is checked again that waits for a node's first report
@@ -26,7 +29,7 @@ func addRoutes(candidates []candidate, reports []v1alpha1.BalancerNode) {
 		}
 		candidates[at].report = reports[i].ResourceVersion
 		if s := &reports[i].Status; candidates[at].serving && (s.Routes.Sessions > 0 || len(s.Peers) == 0) {
-			candidates[at].routes = s.Routes.Announced
+			candidates[at].routes, candidates[at].reported = s.Routes.Announced, s
 		}
 	}
 }
@@ -75,7 +78,7 @@ func (r *groupReconciler) addCordoned(groups []*group, nodes []candidate, assign
 		others := membersOf(assigned[g.Name], nodes)
 		for i := range nodes {
 			if m := &nodes[i]; may(g, m) && slices.Contains(r.assigned[string(g.UID)], m.Name) {
-				done, wait := m.replaced(others, now)
+				done, wait := m.replaced(others, g.addresses, now)
 				if !done {
 					add(g, m)
 				}
@@ -106,7 +109,7 @@ func membersOf(names []string, nodes []candidate) (members []candidate) {
 
 // replaced reports whether the other nodes of its group serve in the place of a cordoned node, or
 // the time until they may do so without any change; 0: never.
-func (m *candidate) replaced(others []candidate, now time.Time) (done bool, wait time.Duration) {
+func (m *candidate) replaced(others []candidate, addresses []netip.Addr, now time.Time) (done bool, wait time.Duration) {
 	serving, equal, recheck := 0, 0, time.Duration(0)
 	for _, o := range others {
 		if !o.serving {
@@ -120,7 +123,7 @@ func (m *candidate) replaced(others []candidate, now time.Time) (done bool, wait
 			equal++
 		}
 	}
-	if equal == 0 {
+	if equal == 0 || m.hasOnlyRoute(others, addresses) {
 		return false, recheck
 	}
 	wait = takeoverGrace - now.Sub(m.cordoned)
@@ -128,6 +131,27 @@ func (m *candidate) replaced(others []candidate, now time.Time) (done bool, wait
 		return true, 0
 	}
 	return false, sooner(wait, recheck)
+}
+
+// hasOnlyRoute reports whether a node is known to announce an address that no other node of its group
+// announces. Reports list some of many withheld addresses.
+func (m *candidate) hasOnlyRoute(others []candidate, addresses []netip.Addr) bool {
+	if m.routes == 0 {
+		return false
+	}
+	own, rest := report.Read(m.Name, m.reported), []*report.Node{}
+	for _, o := range others {
+		if o.routes > 0 {
+			rest = append(rest, report.Read(o.Name, o.reported))
+		}
+	}
+	return slices.ContainsFunc(addresses, func(a netip.Addr) bool {
+		_, withheld, all := own.Withholds(a)
+		return !withheld && all && !slices.ContainsFunc(rest, func(n *report.Node) bool {
+			_, withheld, _ := n.Withholds(a)
+			return !withheld
+		})
+	})
 }
 
 // sooner returns the shorter of two delays, of which 0 is never.

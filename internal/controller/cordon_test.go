@@ -4,6 +4,7 @@ package controller
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -15,14 +16,20 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 )
 
+// letterAddress returns the address that a letter stands for.
+func letterAddress(letter rune) netip.Addr {
+	return netip.AddrFrom4([4]byte{198, 51, 100, byte(letter)})
+}
+
 // readCluster returns nodes, their agents and their reports. A node is written as a letter, "~" if it is
 // cordoned, "!" if its agent is not ready, and the number of routes that it announces; after a
 // number "-" says that it has no session. Reports are of this step, or with "=" of the one before.
+// Letters after "/" are withheld addresses, and "…" is one that isn't listed.
 func readCluster(t *testing.T, step int, text string) (nodes []corev1.Node, pods []corev1.Pod, reports []v1alpha1.BalancerNode) {
 	t.Helper()
 	for word := range strings.FieldsSeq(text) {
 		name := word[:1]
-		flags := word[1:]
+		flags, withheld, _ := strings.Cut(word[1:], "/")
 		node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Unschedulable: strings.Contains(flags, "~")}}
 		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		nodes = append(nodes, node)
@@ -42,6 +49,11 @@ func readCluster(t *testing.T, step int, text string) (nodes []corev1.Node, pods
 		}
 		if _, err := fmt.Sscan(digits, &report.Status.Routes.Announced); err != nil {
 			t.Fatal(err)
+		}
+		for _, letter := range withheld {
+			if report.Status.Routes.Withheld++; letter != '…' {
+				report.Status.Withheld = append(report.Status.Withheld, v1alpha1.WithheldRoute{Prefix: letterAddress(letter).String() + "/32"})
+			}
 		}
 		report.Status.Peers = []v1alpha1.NodePeer{{Address: "192.0.2.1"}}
 		if !strings.Contains(flags, "-") {
@@ -154,6 +166,32 @@ func TestCordonedNodes(t *testing.T) {
 			{0, "a~7 b7 c", "g a,c; h b", 0},
 			{0, "a~7 b~7 c7", "g c; h b", 0},
 		}},
+		"the only route of a Service": {"g3", []step{
+			{0, "a1/B b1/A c0/AB", "g a,b,c", 0},
+			{0, "a~1/B b1/A c0/AB", "g a,b,c", 0},
+			{time.Hour, "a~1/B b1/A c0/AB", "g a,b,c", 0},
+			{0, "a~0/AB b2 c0/AB", "g b,c", 0},
+		}},
+		"the only route of two cordoned nodes": {"g3", []step{
+			{0, "a1/B b1/B c1/A", "g a,b,c", 0},
+			{0, "a~1/B b~1/B c1/A", "g a,b,c", 0},
+			{time.Hour, "a~1/B b~1/B c1/A", "g a,b,c", 0},
+			{0, "a~0/AB b~0/AB c2", "g c", 0},
+		}},
+		"the only route, and a spare that starts": {"g2", []step{
+			{0, "a1/B b1/A c0", "g a,b", 0},
+			{0, "a~1/B b1/A c0", "g a,b,c", 0},
+			{time.Hour, "a~1/B b1/A c1/A", "g a,b,c", 0},
+			{0, "a~1/B b1/A c2", "g b,c", 0},
+		}},
+		"a route that all have, and too many withheld ones to be listed": {"g2", []step{
+			{0, "a1/B… b1/A…", "g a,b", 0},
+			{0, "a~1/B… b1/A…", "g b", 0},
+		}},
+		"an address of another group that the other node relays": {"g2", []step{
+			{0, "a2 b2/C", "g a,b", 0},
+			{0, "a~2 b2/C", "g b", 0},
+		}},
 		"nothing is announced": {"g2", []step{
 			{0, "a b c", "g a,b", 0},
 			{0, "a~ b c", "g b,c", 0},
@@ -169,6 +207,7 @@ func TestCordonedNodes(t *testing.T) {
 					g := &group{LoadBalancerGroup: &v1alpha1.LoadBalancerGroup{ObjectMeta: metav1.ObjectMeta{Name: word[:1], UID: types.UID(word[:1])}}}
 					g.size = int(word[1] - '0')
 					g.readSelectors()
+					g.addresses = []netip.Addr{letterAddress('A'), letterAddress('B')}
 					groups = append(groups, g)
 				}
 				nodes, pods, reports := readCluster(t, i, s.cluster)
@@ -188,6 +227,15 @@ func TestCordonedNodes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A report is read again for a group if other prefixes are withheld, also if as many are.
+func TestWithheldChanged(t *testing.T) {
+	_, _, before := readCluster(t, 0, "a1/B")
+	_, _, now := readCluster(t, 1, "a1/A")
+	if !membersChanged(&before[0], &now[0]) || membersChanged(&now[0], &now[0]) {
+		t.Error("another withheld prefix makes no difference")
 	}
 }
 

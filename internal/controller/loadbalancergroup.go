@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -80,6 +81,8 @@ type group struct {
 	nodes []v1alpha1.GroupNode
 	// ready is the number of ready nodes.
 	ready int
+	// addresses are those that the group serves, if a node is cordoned.
+	addresses []netip.Addr
 	// leaving are the cordoned ones among the nodes.
 	leaving []string
 	// matching is the number of nodes that the selector selects, and excluded how many of them
@@ -139,7 +142,27 @@ func (r *groupReconciler) read(ctx context.Context) (groups []*group, candidates
 	r.restore(groups, now)
 	candidates, recheck = r.nodes.candidates(nodes.Items, pods.Items, now)
 	addRoutes(candidates, reports.Items)
-	return groups, candidates, recheck, nil
+	if slices.ContainsFunc(candidates, func(m candidate) bool { return !m.cordoned.IsZero() }) {
+		err = r.readAddresses(ctx, groups)
+	}
+	return groups, candidates, recheck, err
+}
+
+// readAddresses reads which addresses groups serve.
+func (r *groupReconciler) readAddresses(ctx context.Context, groups []*group) error {
+	var (
+		services  corev1.ServiceList
+		balancers v1alpha1.LoadBalancerList
+	)
+	if err := errors.Join(r.List(ctx, &services, client.UnsafeDisableDeepCopy), r.List(ctx, &balancers, client.UnsafeDisableDeepCopy)); err != nil {
+		return err
+	}
+	for _, s := range servedObjects(services.Items, balancers.Items) {
+		if at := slices.IndexFunc(groups, func(g *group) bool { return g.Name == s.group }); at >= 0 {
+			groups[at].addresses = append(groups[at].addresses, s.addresses...)
+		}
+	}
+	return nil
 }
 
 // restore takes over, for groups new to this process, the nodes in their statuses. It

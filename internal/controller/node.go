@@ -52,7 +52,8 @@ type candidate struct {
 	// cordoned is since when the node has been seen cordoned; zero if it isn't.
 	cordoned time.Time
 	// routes is the number of prefixes that it announces by its report; 0 if it isn't serving.
-	routes int32
+	routes   int32
+	reported *v1alpha1.BalancerNodeStatus
 	// report is the version of its report; none if it has none.
 	report string
 	// former says that the report has routes, which don't count as it may be of an earlier membership.
@@ -122,7 +123,9 @@ func membersChanged(before, now client.Object) bool {
 		old := before.(*corev1.Pod)
 		return podReady(o) != podReady(old) || o.Spec.NodeName != old.Spec.NodeName
 	case *v1alpha1.BalancerNode:
-		return o.Status.Routes != before.(*v1alpha1.BalancerNode).Status.Routes
+		old := before.(*v1alpha1.BalancerNode)
+		return o.Status.Routes != old.Status.Routes || !slices.EqualFunc(o.Status.Withheld, old.Status.Withheld,
+			func(a, b v1alpha1.WithheldRoute) bool { return a.Prefix == b.Prefix })
 	}
 	return true
 }
