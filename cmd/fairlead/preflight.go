@@ -4,7 +4,6 @@ package main
 
 import (
 	"net"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -53,7 +52,7 @@ func (o preflightOptions) run(e env) error {
 			return printedConfigError(e, err)
 		}
 		interfaces, needs = conf.Node.Interfaces, balancer.Needs(conf)
-		pins = filepath.Join(balancer.PinRoot, conf.Node.Name)
+		pins = balancer.PinFolder(conf.Node.Name)
 	} else if len(interfaces) == 0 {
 		var err error
 		if interfaces, err = interfacesUp(); err != nil {

@@ -24,6 +24,7 @@ import (
 	"fairlead.io/fairlead/internal/bgp/speaker"
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/host/bpffs"
 	"fairlead.io/fairlead/internal/host/preflight"
 	"fairlead.io/fairlead/internal/httpd/review"
 	"fairlead.io/fairlead/internal/lb"
@@ -323,10 +324,13 @@ func Remove(o Options) (err error) {
 	return nil
 }
 
+// PinFolder is the folder of a node's data plane, unless Options.PinDir is given.
+func PinFolder(node string) string { return filepath.Join(PinRoot, bpffs.FileName(node)) }
+
 // pins is the folder of a node's data plane.
 func (o Options) pins(node string) (string, error) {
 	if o.PinDir == "" {
-		return filepath.Join(PinRoot, node), nil
+		return PinFolder(node), nil
 	}
 	return filepath.Abs(o.PinDir)
 }

@@ -156,7 +156,7 @@ func addresses(v value, to *[]netip.Addr) { distinct(address, lb.CheckAddress)(v
 
 // checkInterface follows dev_valid_name of the kernel's net/core/dev.c.
 func checkInterface(name string) error {
-	if len(name) > maxInterfaceName || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\v\f\r") {
+	if len(name) > maxInterfaceName || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\v\f\r\x00") {
 		return fmt.Errorf("bad interface name %q: want at most %d characters without slash, colon and space",
 			name, maxInterfaceName)
 	}

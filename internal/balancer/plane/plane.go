@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"fairlead.io/fairlead/internal/agent"
@@ -92,15 +91,7 @@ func openXDP(conf *config.Config, pins string, events *observe.Recorder, log *sl
 }
 
 // attachedXDP reports whether an agent has left programs attached.
-func attachedXDP(pins string) bool {
-	for _, folder := range []string{"", "v*"} { // an earlier layout's, too
-		found, err := filepath.Glob(filepath.Join(pins, folder, program.LinkPin("*")))
-		if err == nil && len(found) > 0 {
-			return true
-		}
-	}
-	return false
-}
+func attachedXDP(pins string) bool { return len(program.LinkPins(pins)) > 0 }
 
 // loadedIPVS reports whether the kernel has IPVS, without which an agent left nothing in it.
 func loadedIPVS() bool {

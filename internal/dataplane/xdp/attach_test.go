@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -284,6 +285,64 @@ func TestLinkWithoutInterface(t *testing.T) {
 		}
 		must(t, p.Close())
 	})
+}
+
+// allowedNames are interface names with each character that the kernel allows in them, 15 bytes
+// at most. It takes % for a pattern, and refuses white space, of Latin-1 too.
+func allowedNames() []string {
+	names := []string{"eth0.100", "bond0.20", "...", ".a", "a.", "eth0@if3", "é.ü", "a_b", "a-b", "a\x7f\x01"}
+	var name []byte
+	for c := byte('!'); c <= '~'; c++ {
+		if !strings.ContainsRune("/:%", rune(c)) {
+			name = append(name, c)
+		}
+		if len(name) == 15 || c == '~' {
+			names, name = append(names, string(name)), nil
+		}
+	}
+	return names
+}
+
+// An interface may have any name that the kernel allows, such as the one of a VLAN device. The
+// next agent finds the pin by that name, also in a folder whose name looks like a pattern.
+func TestInterfaceNames(t *testing.T) {
+	pins := filepath.Join(testPins(t), "[a]*")
+	t.Cleanup(func() { must(t, Remove(pins)) })
+	inNamespace(t, func() {
+		names := allowedNames()
+		for i, name := range names {
+			addInterface(t, name, fmt.Sprintf("peer%d", i))
+		}
+		for _, adopted := range []bool{false, true} {
+			got := openAttached(t, pins, program.Auto, names...)
+			for _, name := range names {
+				if a, ok := got[name]; !ok || a.Adopted != adopted {
+					t.Errorf("%q: %+v, want a program, adopted: %t", name, a, adopted)
+				}
+			}
+		}
+		openAttached(t, pins, program.Auto, names[1:]...)
+		if id := attachedProgram(t, names[0]); id != 0 {
+			t.Errorf("%s isn't configured any more, and program %d is still attached", names[0], id)
+		}
+		must(t, Remove(pins))
+		for _, name := range names {
+			if id := attachedProgram(t, name); id != 0 {
+				t.Errorf("%q: program %d is still attached", name, id)
+			}
+		}
+	})
+}
+
+// addInterface adds a veth pair, and sets one end up.
+func addInterface(t *testing.T, name, peer string) {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: peer}); err != nil {
+		t.Fatalf("interface %q: %v", name, err)
+	}
+	must(t, netlink.LinkSetUp(linkByName(t, name)))
 }
 
 func TestRemove(t *testing.T) {

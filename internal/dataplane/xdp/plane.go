@@ -31,8 +31,8 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/xdp/healthpath"
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
-	"fairlead.io/fairlead/internal/host/bpffs"
 	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/host/bpffs"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/maglev"
 	"fairlead.io/fairlead/internal/nexthop"
@@ -281,7 +281,9 @@ func (p *Plane) ready(ctx context.Context) error {
 // packets are no longer balanced. Nothing else in the directory is touched, and
 // one that is in no BPF file system is refused. No agent may be running.
 func Remove(dir string) error {
-	if in, err := bpffs.In(dir); err != nil || !in {
+	if in, err := bpffs.In(dir); err != nil {
+		return fmt.Errorf("pin directory: %w", err)
+	} else if !in {
 		return fmt.Errorf("pin directory %s is not in a BPF file system", dir)
 	}
 	if err := errors.Join(program.DetachOthers(dir, nil), program.RemoveHandover(dir)); err != nil {

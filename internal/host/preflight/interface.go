@@ -138,7 +138,7 @@ func reversePath(i Interface) Finding {
 	switch i.ReversePath {
 	case Strict:
 		f.Result, f.Found = Warn, "strict (1): answers from VIPs whose route leads elsewhere are dropped, and their backends found dead"
-		f.Fix = "sysctl -w net.ipv4.conf." + i.Name + ".rp_filter=2"
+		f.Fix = "sysctl -w net/ipv4/conf/" + i.Name + "/rp_filter=2" // the name may have dots
 	case Loose:
 		f.Found = "loose (2): a route to the VIPs, such as a default route, is enough"
 	case Off:

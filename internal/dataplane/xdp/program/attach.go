@@ -5,6 +5,7 @@ package program
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,6 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/host/bpffs"
 )
 
 // Attachment is the program on one interface.
@@ -64,12 +67,8 @@ func attach(program *ebpf.Program, dir, name string, mode Mode) (Attachment, err
 	if err != nil {
 		return Attachment{}, fmt.Errorf("interface %s: %w", name, err)
 	}
-	pins, err := linkPins(dir)
-	if err != nil {
-		return Attachment{}, err
-	}
 	present := filepath.Join(dir, LinkPin(name))
-	for _, pin := range pins {
+	for _, pin := range LinkPins(dir) {
 		if linkInterface(pin) != name {
 			continue
 		}
@@ -86,7 +85,7 @@ func attach(program *ebpf.Program, dir, name string, mode Mode) (Attachment, err
 		return Attachment{}, err
 	}
 	if err := a.link.Pin(present); err != nil {
-		return Attachment{}, errors.Join(fmt.Errorf("interface %s: pin link: %w", name, err), a.Close())
+		return Attachment{}, errors.Join(fmt.Errorf("interface %s: pin link %s: %w", name, present, err), a.Close())
 	}
 	return a, nil
 }
@@ -168,11 +167,7 @@ func detach(l link.Link) error {
 
 // DetachOthers takes the program off all interfaces that are not listed.
 func DetachOthers(dir string, interfaces []string) error {
-	pins, err := linkPins(dir)
-	if err != nil {
-		return err
-	}
-	for _, pin := range pins {
+	for _, pin := range LinkPins(dir) {
 		if slices.Contains(interfaces, linkInterface(pin)) {
 			continue
 		}
@@ -187,22 +182,27 @@ func DetachOthers(dir string, interfaces []string) error {
 	return nil
 }
 
-// linkPins finds the pinned links of an instance: links of agents before the second
+// LinkPins finds the pinned links of an instance: links of agents before the second
 // layout lie with their tables.
-func linkPins(dir string) ([]string, error) {
-	present, err := filepath.Glob(filepath.Join(dir, LinkPin("*")))
-	if err != nil {
-		return nil, err
+func LinkPins(dir string) (pins []string) {
+	for _, pattern := range []string{linkPrefix + "*", "v*/" + linkPrefix + "*"} {
+		found, _ := fs.Glob(os.DirFS(dir), pattern) // the patterns are valid
+		for _, name := range found {
+			pins = append(pins, filepath.Join(dir, name))
+		}
 	}
-	old, err := filepath.Glob(filepath.Join(dir, "v*", LinkPin("*")))
-	return append(present, old...), err
+	return pins
 }
 
+const linkPrefix = "link_"
+
 // LinkPin is the name of the pinned link of an interface.
-func LinkPin(name string) string { return "link_" + name }
+func LinkPin(name string) string { return linkPrefix + bpffs.FileName(name) }
 
 // linkInterface is the interface of a pinned link.
-func linkInterface(pin string) string { return strings.TrimPrefix(filepath.Base(pin), LinkPin("")) }
+func linkInterface(pin string) string {
+	return bpffs.NameOf(strings.TrimPrefix(filepath.Base(pin), linkPrefix))
+}
 
 // Mode is where in the kernel a program runs.
 type Mode string

@@ -110,12 +110,8 @@ func (s *Set) Attached() bool { return s.attached }
 
 // takeOver replaces the programs that an earlier agent left running.
 func (s *Set) takeOver() error {
-	pins, err := linkPins(s.config.PinDir)
-	if err != nil {
-		return err
-	}
 	s.attached = true
-	for _, pin := range pins {
+	for _, pin := range LinkPins(s.config.PinDir) {
 		if name := linkInterface(pin); slices.Contains(s.config.Interfaces, name) {
 			if err := s.attachTo(name); err != nil && interfaceExists(name) {
 				return err
@@ -129,12 +125,8 @@ func (s *Set) takeOver() error {
 // Inherit finds the features of the programs that an earlier agent left running on
 // the same tables: all of them, as packets may come to any.
 func (s *Set) Inherit() error {
-	pins, err := linkPins(s.config.PinDir)
-	if err != nil {
-		return err
-	}
 	s.inherited = AllFeatures
-	for _, pin := range pins {
+	for _, pin := range LinkPins(s.config.PinDir) {
 		f, err := runningFeatures(pin)
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ package table
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -29,14 +30,11 @@ const Layout = "v11"
 // RemoveOtherLayouts removes the tables, and links, that agents of other
 // layouts left in a pin directory.
 func RemoveOtherLayouts(dir, present string) error {
-	folders, err := filepath.Glob(filepath.Join(dir, "v*"))
-	if err != nil {
-		return err
-	}
+	folders, _ := fs.Glob(os.DirFS(dir), "v*") // the pattern is valid
 	var errs []error
 	for _, folder := range folders {
-		if filepath.Base(folder) != present {
-			errs = append(errs, os.RemoveAll(folder))
+		if folder != present {
+			errs = append(errs, os.RemoveAll(filepath.Join(dir, folder)))
 		}
 	}
 	return errors.Join(errs...)
