@@ -377,7 +377,8 @@ type LoadBalancerStatus struct {
 	//
 	// +optional
 	Address string `json:"address,omitempty"`
-	// Group is the LoadBalancerGroup that serves it.
+	// Group is the LoadBalancerGroup that serves it; empty if none does, also because its
+	// namespace uses more of the group than that allows. Nodes obey it.
 	//
 	// +optional
 	Group string `json:"group,omitempty"`

@@ -115,17 +115,19 @@ func (r balancerReconciler) decide(b *v1alpha1.LoadBalancer, g allocation) metav
 	b.Status.Address = list(g.Addresses)
 	owner := ownerOf(kindLoadBalancer, b)
 	group, decided := r.groups.of(owner)
-	if decided {
-		b.Status.Group = group
-	}
 	if b.Status.Address == "" {
-		b.Status.Group, decided = "", true
+		group, decided = "", true
 	}
-	policy, networks := r.policies.of(b.Status.Group)
-	b.Status.Listeners, b.Status.Pools = spec.PartStatuses(b, cmp.Or(g.Addresses...), policy, networks)
+	if decided {
+		policy, networks := r.policies.of(group)
+		b.Status.Listeners, b.Status.Pools = spec.PartStatuses(b, cmp.Or(g.Addresses...), policy, networks)
+	}
 	conditions := []metav1.Condition{allocatedCondition(v1alpha1.ConditionAllocated, g)}
-	if bounded, known := r.quotas.of(owner, b.Status.Group, g.Addresses); decided && known {
-		conditions = append(conditions, balancerReady(b, bounded))
+	if bounded, known := r.quotas.of(owner, group, g.Addresses); decided && known {
+		if b.Status.Group = group; bounded.refused != "" {
+			b.Status.Group = "" // nodes obey it
+		}
+		conditions = append(conditions, balancerReady(b, group, bounded))
 	}
 	for i := range conditions {
 		conditions[i].ObservedGeneration = b.Generation
@@ -136,11 +138,11 @@ func (r balancerReconciler) decide(b *v1alpha1.LoadBalancer, g allocation) metav
 
 // balancerReady says whether all parts of a LoadBalancer are served. The health of members
 // is known only to agents.
-func balancerReady(b *v1alpha1.LoadBalancer, bounded bounded) metav1.Condition {
+func balancerReady(b *v1alpha1.LoadBalancer, group string, bounded bounded) metav1.Condition {
 	switch {
 	case b.Status.Address == "":
 		return condition(v1alpha1.ConditionReady, false, reasonNoAddress, "")
-	case b.Status.Group == "":
+	case group == "":
 		return condition(v1alpha1.ConditionReady, false, reasonNoGroup, noGroupMessage)
 	case bounded.refused != "":
 		return condition(v1alpha1.ConditionReady, false, reasonQuotaExceeded, bounded.refused)
@@ -148,7 +150,7 @@ func balancerReady(b *v1alpha1.LoadBalancer, bounded bounded) metav1.Condition {
 	if why := spec.NotAccepted(&b.Status); why != "" {
 		return condition(v1alpha1.ConditionReady, false, reasonNotAccepted, why)
 	}
-	message := "by group " + b.Status.Group
+	message := "by group " + group
 	if bounded.raised != "" {
 		message += "; " + bounded.raised
 	}

@@ -44,14 +44,14 @@ func (p *policies) of(group string) (*spec.Policy, *spec.Networks) {
 }
 
 // set replaces all policies and networks, and returns a function that reports whether a
-// LoadBalancer is concerned by the difference.
-func (p *policies) set(groups map[string]spec.Policy, networks *spec.Networks) func(*v1alpha1.LoadBalancer) bool {
+// LoadBalancer of a group is concerned by the difference.
+func (p *policies) set(groups map[string]spec.Policy, networks *spec.Networks) func(b *v1alpha1.LoadBalancer, group string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	former, before := p.groups, p.networks
 	p.groups, p.networks = groups, networks
-	return func(b *v1alpha1.LoadBalancer) bool {
-		return before == nil || !reflect.DeepEqual(former[b.Status.Group], groups[b.Status.Group]) || hasMember(b, func(a netip.Addr) bool {
+	return func(b *v1alpha1.LoadBalancer, group string) bool {
+		return before == nil || !reflect.DeepEqual(former[group], groups[group]) || hasMember(b, func(a netip.Addr) bool {
 			return !networks.Same(before, a)
 		})
 	}
@@ -110,8 +110,9 @@ func (r policyReconciler) reconcile(ctx context.Context, _ reconcile.Request) (r
 	}
 	concerned := r.policies.set(policies, networksOf(nodes.Items, services.Items, pools.Items))
 	for i := range all.Items {
-		if concerned(&all.Items[i]) {
-			r.enqueueOwner(ownerOf(kindLoadBalancer, &all.Items[i]), 0)
+		owner := ownerOf(kindLoadBalancer, &all.Items[i])
+		if group, _ := r.groups.of(owner); concerned(&all.Items[i], group) {
+			r.enqueueOwner(owner, 0)
 		}
 	}
 	return reconcile.Result{}, nil

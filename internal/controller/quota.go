@@ -41,7 +41,7 @@ const (
 )
 
 // quotaReconciler decides which objects of a namespace are beyond the bounds of their groups. A
-// request is the name of a namespace. Agents decide in the same way, by spec.Bounds.
+// request is the name of a namespace. Nodes serve the others only (spec.ServedBy).
 type quotaReconciler struct{ *deps }
 
 // quotas are the last decisions about all namespaces.

@@ -206,6 +206,14 @@ func TestAPIServerTenants(t *testing.T) {
 	}
 	w.slice("noisy", "z000", "z000", from, 1)
 
+	// By its status, which nodes obey, no group serves a refused LoadBalancer.
+	vm := &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "noisy", Name: "vm"}, Spec: v1alpha1.LoadBalancerSpec{Forward: "nat"}}
+	vm.Spec.Listeners, vm.Spec.Pools = []v1alpha1.Listener{{Name: "l", Port: 80, Pool: "p"}}, []v1alpha1.Pool{{Name: "p"}}
+	w.create(vm)
+	if w.says(vm, v1alpha1.ConditionReady, no, "QuotaExceeded"); vm.Status.Group != "" || vm.Status.Address == "" {
+		t.Errorf("a refused LoadBalancer has the status %+v", vm.Status)
+	}
+
 	w.says(ports, v1alpha1.ConditionServiceAccepted, no, "BadAnnotation")
 	const reason = "QuotaExceeded"
 	expect := func(svc *corev1.Service, want string) {

@@ -29,7 +29,7 @@ const (
 )
 
 // Usage counts the resources of nodes that an object or a namespace takes. It depends on objects
-// of the API alone, so that the controller and all nodes compute the same.
+// of the API alone.
 type Usage struct {
 	// Ports is the number of ports of an object, Ranges the length of the longest list of sources.
 	Ports, Ranges int
@@ -82,12 +82,10 @@ type EndpointPort struct {
 // EndpointSlices have several times.
 type Endpoints map[EndpointPort]int
 
-// Add adds n endpoints to each of some ports; a negative number removes endpoints.
+// Add adds n endpoints to each of some ports.
 func (e Endpoints) Add(ports []SlicePort, n int) {
 	for _, p := range ports {
-		if e[p.EndpointPort] += n; e[p.EndpointPort] == 0 {
-			delete(e, p.EndpointPort)
-		}
+		e[p.EndpointPort] += n
 	}
 }
 
@@ -155,26 +153,11 @@ func Usable(es *discoveryv1.EndpointSlice) (n int) {
 	return n
 }
 
-// ServiceShape has the inputs of a Service's usage except its endpoints, which change often.
-type ServiceShape struct {
-	// fixed is the usage without endpoints.
-	fixed Usage
-	// endpoints are counted for each address and port, and as probes too where probed is set.
-	endpoints []EndpointPort
-	probed    []bool
-}
-
-// ServiceUsage returns the usage of a Service. Beyond MaxPorts only Ports is set.
-func (b Bounds) ServiceUsage(svc *corev1.Service, endpoints Endpoints) Usage {
-	shape := b.ShapeOf(svc)
-	return shape.Usage(endpoints)
-}
-
-// ShapeOf returns the shape of a Service in a group with these bounds.
-func (b Bounds) ShapeOf(svc *corev1.Service) (shape ServiceShape) {
-	u := &shape.fixed
+// ServiceUsage returns the usage of a Service with these endpoints. Beyond MaxPorts only Ports is
+// set.
+func (b Bounds) ServiceUsage(svc *corev1.Service, endpoints Endpoints) (u Usage) {
 	if u.Ports = len(svc.Spec.Ports); u.Ports > b.Ports {
-		return shape
+		return u
 	}
 	settings, _ := ParseAnnotations(svc)
 	forward := cmp.Or(settings.Forward, b.forward)
@@ -194,25 +177,12 @@ func (b Bounds) ShapeOf(svc *corev1.Service) (shape ServiceShape) {
 			if !served {
 				continue
 			}
-			s := lb.Service{VIP: lb.VIP{Address: address, Protocol: protocol}, Forward: forward, Sources: sources}
+			s, backends := lb.Service{VIP: lb.VIP{Address: address, Protocol: protocol}, Forward: forward, Sources: sources}, 0
 			if forward.Translates() { // the others send to nodes
 				SetDefaults(&s, check)
-				shape.endpoints = append(shape.endpoints, EndpointPort{port.Name, cmp.Or(port.Protocol, corev1.ProtocolTCP), address.Is4()})
-				shape.probed = append(shape.probed, s.Health != nil)
+				backends = endpoints[EndpointPort{port.Name, cmp.Or(port.Protocol, corev1.ProtocolTCP), address.Is4()}]
 			}
-			u.add(&s, 0)
-		}
-	}
-	return shape
-}
-
-// Usage returns the usage of a Service with that shape and these endpoints.
-func (s *ServiceShape) Usage(endpoints Endpoints) Usage {
-	u := s.fixed
-	for i, p := range s.endpoints {
-		u.Backends += endpoints[p]
-		if s.probed[i] {
-			u.Probes += endpoints[p]
+			u.add(&s, backends)
 		}
 	}
 	return u
@@ -260,46 +230,11 @@ func (c Claim) Compare(o Claim) int {
 	return cmp.Or(cmp.Compare(c.Created.Unix(), o.Created.Unix()), strings.Compare(c.Kind, o.Kind), strings.Compare(c.Name, o.Name))
 }
 
-// Tally sums up the usages of objects of a namespace.
-type Tally struct {
-	sum Usage
-	// exceeding counts the objects that exceed a bound by themselves.
-	exceeding int
-}
-
-// Count adds the usage of an object, or removes one that was added with the same bounds.
-func (t *Tally) Count(b Bounds, u Usage, add bool) {
-	sign := 1
-	if !add {
-		sign = -1
-	}
-	t.sum.Services += sign * u.Services
-	t.sum.Backends += sign * u.Backends
-	t.sum.SourcePrefixes += sign * u.SourcePrefixes
-	t.sum.Probes += sign * u.Probes
-	if b.exceeded(u) != "" {
-		t.exceeding += sign
-	}
-}
-
-// Fits reports whether all objects are served.
-func (t *Tally) Fits(b Bounds) bool {
-	return t.exceeding == 0 && t.sum.Services <= b.Services && t.sum.Backends <= b.Backends &&
-		t.sum.SourcePrefixes <= b.SourcePrefixes && t.sum.Probes <= b.Probes
-}
-
 // Refused sorts the claims of one namespace by age, and returns for each why it isn't served;
 // empty if it is. The oldest ones are served that fit into the bounds together.
 func (b Bounds) Refused(claims []Claim) []string {
-	why := make([]string, len(claims))
-	var all Tally
-	for i := range claims {
-		all.Count(b, claims[i].Usage, true)
-	}
-	if all.Fits(b) {
-		return why
-	}
 	slices.SortFunc(claims, Claim.Compare)
+	why := make([]string, len(claims))
 	var used Usage
 	for i := range claims {
 		why[i] = b.refuse(&used, claims[i].Usage)

@@ -14,14 +14,19 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 )
 
-// ServedBy returns the LoadBalancerGroup that serves a Service, as the controller wrote it
-// into the Service's status; empty for none.
-func ServedBy(svc *corev1.Service) string {
-	c := meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceServed)
-	if c == nil || c.Status != metav1.ConditionTrue {
-		return ""
+// ServedBy returns the LoadBalancerGroup that serves a Service or LoadBalancer, as it was decided
+// in the object's status; empty for none. Nodes serve no other objects, and don't decide about
+// quotas themselves.
+func ServedBy(object metav1.Object) string {
+	switch o := object.(type) {
+	case *corev1.Service:
+		if c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionServiceServed); c != nil && c.Status == metav1.ConditionTrue {
+			return c.Message
+		}
+	case *v1alpha1.LoadBalancer:
+		return o.Status.Group
 	}
-	return c.Message
+	return ""
 }
 
 // Selector translates a selector; nil selects everything.

@@ -12,6 +12,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // allocated are the addresses of all VIPs, whichever group serves them. Backends at such an
@@ -63,8 +64,8 @@ func (w *Cache) allocate() {
 	}
 	changed := w.allocated.changed
 	for owner, all := range w.slices {
-		if w.objects[owner] == nil || w.quotas.refused[owner] != "" {
-			continue // has no backends
+		if w.objects[owner] == nil {
+			continue // isn't served
 		}
 		for _, s := range all {
 			if slices.ContainsFunc(s.endpoints, func(e endpoint) bool { return changed[e.address] }) {
@@ -100,6 +101,9 @@ func hasMember(b *v1alpha1.LoadBalancer, at func(netip.Addr) bool) bool {
 
 // allocatedTo returns the addresses of an object, without those in overlay segments.
 func allocatedTo(obj metav1.Object) (addresses []netip.Addr) {
+	if spec.ServedBy(obj) == "" {
+		return nil
+	}
 	switch o := obj.(type) {
 	case *corev1.Service:
 		for _, in := range o.Status.LoadBalancer.Ingress {

@@ -76,7 +76,6 @@ type Cache struct {
 	vips *owner.VIPs
 	// allocated are the addresses of Services and LoadBalancers of all groups.
 	allocated allocated
-	quotas    quotas
 	routes    *Routes
 	problems  map[Object][]string
 	// healthPorts are the health ports of Services that this node's group serves.
@@ -93,7 +92,7 @@ func NewCache(c Config) *Cache {
 		slices: map[Object]map[string]*slice{}, owners: map[Object]Object{},
 		byNodes: map[Object]bool{}, own: map[Object]bool{},
 		dirty: map[Object]bool{}, routesDirty: true,
-		vips: owner.New(c.MaxServices, c.MaxBackends), allocated: newAllocated(), quotas: newQuotas(), problems: map[Object][]string{},
+		vips: owner.New(c.MaxServices, c.MaxBackends), allocated: newAllocated(), problems: map[Object][]string{},
 		healthPorts: map[Object]HealthPort{},
 		pools:       map[string]*pool{}, namespaces: map[string]labels.Set{}, policies: networkPolicies{},
 		networks: newNetworks(),
@@ -240,15 +239,7 @@ func newer(a, b string) string {
 }
 
 // groupOf returns the group of a Service or LoadBalancer.
-func (w *Cache) groupOf(id Object) string {
-	switch o := w.objects[id].(type) {
-	case *corev1.Service:
-		return spec.ServedBy(o)
-	case *v1alpha1.LoadBalancer:
-		return o.Status.Group
-	}
-	return ""
-}
+func (w *Cache) groupOf(id Object) string { return spec.ServedBy(w.objects[id]) }
 
 // groupDirty marks the Services and LoadBalancers of a group.
 func (w *Cache) groupDirty(group string) {
@@ -270,11 +261,7 @@ func (w *Cache) setSlice(id Object, es *discoveryv1.EndpointSlice) {
 	if w.slices[owner] == nil {
 		w.slices[owner] = map[string]*slice{}
 	}
-	if before := w.slices[owner][id.Name]; before != nil {
-		w.quotas.count(owner, before, false)
-	}
 	w.slices[owner][id.Name], w.owners[id] = readSlice(es), owner
-	w.quotas.count(owner, w.slices[owner][id.Name], true)
 	w.markDirty(owner)
 }
 
@@ -284,7 +271,6 @@ func (w *Cache) deleteSlice(id Object) {
 		return
 	}
 	delete(w.owners, id)
-	w.quotas.count(owner, w.slices[owner][id.Name], false)
 	delete(w.slices[owner], id.Name)
 	if len(w.slices[owner]) == 0 {
 		delete(w.slices, owner)
@@ -411,7 +397,6 @@ func (w *Cache) Services() []lb.Service { return w.vips.Services() }
 // Flush translates dirty objects, and returns the changes since the last call.
 func (w *Cache) Flush() Change {
 	w.updateNetworks()
-	w.applyQuotas()
 	w.allocate()
 	for id := range w.dirty {
 		w.translate(id)
@@ -446,26 +431,21 @@ func (w *Cache) translate(id Object) {
 		w.own[id] = true
 	}
 	here := w.own[id] && w.nodes[w.Node] != nil
-	claims := owner.Claims{Object: id, Moved: !here}
+	claims := owner.Claims{Object: id, Moved: !here, Addresses: w.allocated.of[id]}
 	delete(w.healthPorts, id)
-	refused := w.quotas.refused[id]
-	if refused != "" && here {
-		t.fail("%s", refused)
-	}
 	switch o := w.objects[id].(type) {
 	case *corev1.Service:
 		claims.Created = o.CreationTimestamp.Time
-		claims.Addresses, t.relayTarget = w.allocated.of[id], !here
-		if refused == "" && (here || g != nil && w.nodes[w.Node] != nil) {
+		t.relayTarget = !here
+		if here || g != nil && w.nodes[w.Node] != nil {
 			t.service(o, g, w.slices[id])
 		}
-		if here && refused == "" {
+		if here {
 			t.addHealthPort(id, o.Spec.HealthCheckNodePort)
 		}
 	case *v1alpha1.LoadBalancer:
 		claims.Created = o.CreationTimestamp.Time
-		claims.Addresses = []netip.Addr{parseAddress(o.Status.Address)}
-		if here && refused == "" {
+		if here {
 			t.balancer(o)
 		}
 	}

@@ -19,8 +19,6 @@ type slice struct {
 	four      bool // its endpoints are IPv4's
 	ports     []spec.SlicePort
 	endpoints []endpoint
-	// usable is the number of endpoints that counts for quotas.
-	usable int
 }
 
 // endpoint is a usable endpoint.
@@ -35,7 +33,7 @@ type endpoint struct {
 
 // readSlice reads an EndpointSlice into about 100 bytes an endpoint: a cluster has many.
 func readSlice(es *discoveryv1.EndpointSlice) *slice {
-	s := &slice{four: es.AddressType == discoveryv1.AddressTypeIPv4, usable: spec.Usable(es)}
+	s := &slice{four: es.AddressType == discoveryv1.AddressTypeIPv4}
 	if !s.four && es.AddressType != discoveryv1.AddressTypeIPv6 {
 		return s // FQDN endpoints aren't supported
 	}

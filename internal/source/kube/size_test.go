@@ -62,17 +62,17 @@ func backends(all []lb.Service) (n int) {
 
 // The work for one Service, and the lines that its problems are in the log, are bounded.
 func TestHugeService(t *testing.T) {
-	const maxBackends, maxProblems = 1 << 15, 40
+	const maxBackends, maxProblems = 1 << 17, 40
 	for _, c := range []struct {
 		ports, endpoints int
 		protocol         corev1.Protocol
 		services         int
 	}{
-		{10_000, 1, corev1.ProtocolTCP, 0},
+		{10_000, 1, corev1.ProtocolTCP, 1000},
 		{10_000, 65_535, corev1.ProtocolTCP, 0},
 		{10_000, 1, corev1.ProtocolSCTP, 0},
-		{128, 1000, corev1.ProtocolUDP, 0}, // 128,000 backends
-		{128, 256, corev1.ProtocolUDP, 128},
+		{128, 2000, corev1.ProtocolUDP, 65}, // 130,000 backends
+		{128, 1000, corev1.ProtocolUDP, 128},
 	} {
 		w := hugeCache(c.ports, c.endpoints, c.protocol)
 		changed := w.Flush().Changed
