@@ -92,6 +92,9 @@ type Backend struct {
 	// Drained is set if an operator drained the server; its Weight is 0 then. Only the store
 	// sets it.
 	Drained bool `json:"drained,omitempty"`
+	// Ending is set if the server ends: it keeps its flows, gets new ones only if its Weight isn't 0,
+	// and doesn't exist any more once it has left the service.
+	Ending bool `json:"ending,omitempty"`
 	// Share is the part of its weight that a backend in slow start gets, in sixteenths: 1 to
 	// 15, or 0 for the whole. Only the store sets it.
 	Share int `json:"share,omitempty"`

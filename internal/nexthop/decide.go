@@ -146,7 +146,7 @@ func (v *view) resolve(t Target, dev link, next netip.Addr) (lb.MAC, error) {
 func (v *view) exit(p path) (dev, port link, err error) {
 	dev, ok := v.links[p.index]
 	if !ok {
-		return dev, port, fmt.Errorf("route leads through interface %d, which was removed", p.index)
+		return dev, port, reason{fmt.Errorf("route leads through interface %d, which was removed", p.index), ErrNoRoute}
 	}
 	port = dev
 	if dev.vlan != 0 && !v.runs(dev) {

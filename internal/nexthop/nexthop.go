@@ -108,6 +108,10 @@ var ErrPending = errors.New("no answer yet")
 // ErrLocal is in the chain of a Result's error if the target is an address of this machine.
 var ErrLocal = errors.New("local address")
 
+// ErrNoRoute is in the chain of a Result's error if no route leads to the target, or only one that
+// rejects packets, or leads through an interface that was removed.
+var ErrNoRoute = errors.New("no route")
+
 // errIndirect is in the chain of a Result's error if a target that has to be
 // OnLink isn't, and may well be reached otherwise.
 var errIndirect = errors.New("not directly connected")

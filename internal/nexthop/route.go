@@ -122,15 +122,15 @@ func (r *route) unusable(address netip.Addr) error {
 	case unix.RTN_UNICAST:
 		return nil
 	case unix.RTN_UNSPEC:
-		return fmt.Errorf("no route to %s", address)
+		return fmt.Errorf("%w to %s", ErrNoRoute, address)
 	case unix.RTN_LOCAL:
 		return reason{fmt.Errorf("%s is an address of this machine", address), ErrLocal}
 	case unix.RTN_BLACKHOLE:
-		return fmt.Errorf("route to %s is a blackhole", address)
+		return reason{fmt.Errorf("route to %s is a blackhole", address), ErrNoRoute}
 	case unix.RTN_UNREACHABLE:
-		return fmt.Errorf("route to %s is unreachable", address)
+		return reason{fmt.Errorf("route to %s is unreachable", address), ErrNoRoute}
 	case unix.RTN_PROHIBIT:
-		return fmt.Errorf("route to %s is prohibited", address)
+		return reason{fmt.Errorf("route to %s is prohibited", address), ErrNoRoute}
 	}
 	return fmt.Errorf("%s is not the address of a single machine", address)
 }

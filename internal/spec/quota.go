@@ -124,6 +124,8 @@ type EndpointCondition uint8
 const (
 	// Unusable endpoints get no packets.
 	Unusable EndpointCondition = iota
+	// Ending endpoints terminate and no longer serve. They keep their flows.
+	Ending
 	// Terminating endpoints serve, but get no new flows.
 	Terminating
 	// Ready includes endpoints of Services that publish addresses that are not ready:
@@ -137,10 +139,12 @@ func ConditionOf(c *discoveryv1.EndpointConditions) EndpointCondition {
 	switch {
 	case c.Ready == nil || *c.Ready:
 		return Ready
-	case c.Serving != nil && *c.Serving && c.Terminating != nil && *c.Terminating:
+	case c.Terminating == nil || !*c.Terminating:
+		return Unusable
+	case c.Serving != nil && *c.Serving:
 		return Terminating
 	}
-	return Unusable
+	return Ending
 }
 
 // Usable returns the number of endpoints of an EndpointSlice that may get packets.

@@ -88,6 +88,7 @@ func adoptVersion(t *table.Tables, view table.BalancerView, now time.Duration) (
 			return nil, err
 		}
 		one.wasUsable = one.usable()
+		one.device = one.has(table.BalancerBackendFlagBACKEND_HANDOVER)
 		if one.newFlowsBefore, err = t.NewFlowsBefore(view.StatsBase + uint32(i)); err != nil {
 			return nil, err
 		}

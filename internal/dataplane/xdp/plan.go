@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
-	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/maglev"
 	"fairlead.io/fairlead/internal/nexthop"
@@ -27,6 +26,8 @@ type plan struct {
 	slots    []slot
 	// balancers are how the service's other balancers are reached, if that matters.
 	balancers []nexthop.Result
+	// gone are backends that have left, and whose route has.
+	gone map[lb.BackendID]bool
 	// kept marks the hops that an earlier agent used.
 	kept []bool
 	// ring is the input of the ring's construction: a backend that can't be used, or
@@ -147,18 +148,27 @@ func (p *Plane) leftBehind(pl *plan) []lb.Backend {
 	return left
 }
 
-// loseRoutes makes backends that have left unreachable if they were behind a device of their
-// own, as pods are, and the route there is gone: the default route would take its place, and
-// clients would get no answers.
+// loseRoutes makes backends unreachable that were behind a device of their own, as pods are, if the
+// route there is gone: the default route would take its place, and clients would get no answers. One
+// that has left doesn't exist any more then. One that is still listed may have moved, unless it is
+// this node's with DSR.
 func (pl *plan) loseRoutes(before *version) {
-	if before == nil || len(pl.backends) == len(pl.ring) {
+	if before == nil || !slices.ContainsFunc(before.slots, func(s slot) bool { return s.device }) {
 		return
 	}
+	pl.gone = map[lb.BackendID]bool{}
 	numbers := slotNumbers(before.slots)
-	for i := len(pl.ring); i < len(pl.backends); i++ {
-		n, known := numbers[pl.backends[i].ID()]
-		if known && before.slots[n].has(table.BalancerBackendFlagBACKEND_HANDOVER) && pl.hops[i].Err == nil && !pl.hops[i].Hop.Handover {
-			pl.hops[i] = nexthop.Result{Err: fmt.Errorf("the route to %s is gone", pl.backends[i].Address)}
+	for i, b := range pl.backends {
+		n, known := numbers[b.ID()]
+		left, own := i >= len(pl.ring), pl.svc.Forward == lb.DSR && b.Own()
+		if !known || !before.slots[n].device || !left && !own {
+			continue
+		}
+		if hop := &pl.hops[i]; hop.Err == nil && !hop.Hop.Handover {
+			*hop = nexthop.Result{Err: fmt.Errorf("%w to %s", nexthop.ErrNoRoute, b.Address)}
+		}
+		if left && errors.Is(pl.hops[i].Err, nexthop.ErrNoRoute) {
+			pl.gone[b.ID()] = true
 		}
 	}
 }

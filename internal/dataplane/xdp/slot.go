@@ -25,6 +25,9 @@ type slot struct {
 	// left is set if the backend isn't one of the service's any more, and wasUsable once it has
 	// been usable.
 	left, wasUsable bool
+	// device is set if packets for the backend were handed over to a device, and gone once a
+	// backend that has left doesn't exist any more.
+	device, gone bool
 	// newFlowsBefore is the value of the slot's counter of new flows when the backend got
 	// it.
 	newFlowsBefore uint64
@@ -101,6 +104,8 @@ func (v *version) place(id lb.BackendID) uint32 {
 func (s slot) after(now *slot) slot {
 	s.Generation, s.detail.Before, s.newFlowsBefore = now.Generation, now.detail.Before, now.newFlowsBefore
 	s.wasUsable = now.wasUsable || s.usable()
+	s.device = s.has(table.BalancerBackendFlagBACKEND_HANDOVER) || now.device && !s.usable()
+	s.gone = now.gone
 	if s.adopted() {
 		s.backend = now.backend
 	}
@@ -150,10 +155,26 @@ func (v *version) stageSlots(t *table.Tables, pl plan, counters *table.CounterRe
 		if one.left {
 			one.Flags &^= uint8(table.BalancerBackendFlagBACKEND_NEW_FLOWS)
 		}
+		one.end(t, pl.gone)
 	}
 	disableDeadNodes(v.slots)
 	disableFormerNodes(v.slots, pl.svc)
 	return v.stageCounters(t, counters, begun)
+}
+
+// end makes a backend that doesn't exist any more unusable. Its sessions and records name another
+// generation from then on, so the next pod with its address gets none of their packets.
+func (s *slot) end(t *table.Tables, lost map[lb.BackendID]bool) {
+	switch {
+	case !s.left:
+		s.gone = false
+	case s.gone:
+	case lost[s.id()] || !s.adopted() && s.backend.Ending:
+		s.gone, s.Generation = true, t.NextGeneration()
+	}
+	if s.gone {
+		s.Flags &^= uint8(table.BalancerBackendFlagBACKEND_USABLE)
+	}
 }
 
 // endDatagrams makes backends that have left a UDP service unusable once the ring doesn't

@@ -28,16 +28,28 @@ func (t *translation) backends(svc *corev1.Service, s *lb.Service, all []target)
 	case s.Forward == lb.DSR && t.relayTarget:
 		return t.relayedBackends(s, all)
 	case s.Forward == lb.NAT:
-		return weighted(closest(all, t.Node, t.self().zone))
+		return pods(closest(all, t.Node, t.self().zone))
 	case s.Forward == lb.DSR:
-		return t.withNodes(s, weighted(all), all)
+		return t.withNodes(s, pods(all), all)
 	case local(svc):
 		return weighted(t.nodesOf(s, all))
-	case len(all) == 0:
+	case !slices.ContainsFunc(all, target.serves):
 		return nil // nodes would have no pod to forward packets to
 	}
 	return weighted(t.allNodes(s))
 }
+
+// pods returns endpoints as backends.
+func pods(all []target) []lb.Backend {
+	backends := weighted(all)
+	for i := range backends {
+		backends[i].Ending = all[i].terminating
+	}
+	return backends
+}
+
+// serves reports whether the endpoint may get new flows.
+func (t target) serves() bool { return t.condition >= spec.Terminating }
 
 // weighted gives new flows to ready targets; terminating ones keep theirs. If all targets are
 // terminating they continue to get new flows (KEP-1669).
@@ -46,7 +58,7 @@ func weighted(all []target) []lb.Backend {
 	backends := make([]lb.Backend, len(all))
 	for i, t := range all {
 		backends[i] = lb.Backend{Address: t.address, Port: t.port, Weight: 1}
-		if some && t.condition == spec.Terminating {
+		if some && t.condition != spec.Ready || !t.serves() {
 			backends[i].Weight = 0
 		}
 	}
@@ -81,12 +93,12 @@ func (t *translation) localBackends(s *lb.Service, all []target) []lb.Backend {
 	switch {
 	case t.relayTarget && len(own) == 0:
 		return nil // no node sends packets here
-	case !anyReady(inside) && (anyReady(all) || len(inside) == 0):
+	case !anyReady(inside) && (anyReady(all) || !slices.ContainsFunc(inside, target.serves)):
 		return t.join(s, all)
 	case t.relayTarget:
 		return t.join(s, inside, all)
 	}
-	s.Unannounced = !anyReady(own) && (anyReady(members) || len(own) == 0)
+	s.Unannounced = !anyReady(own) && (anyReady(members) || !slices.ContainsFunc(own, target.serves))
 	switch {
 	case s.Affinity == lb.AffinityClient:
 		return t.join(s, inside, others)
@@ -127,13 +139,13 @@ func (t *translation) split(all []target) (own, others []target) {
 // join returns the targets that get new flows, then the targets of several lists that only keep
 // their flows, each target once and without targets outside.
 func (t *translation) join(s *lb.Service, used []target, unused ...[]target) []lb.Backend {
-	backends := t.withNodes(s, weighted(used), used)
+	backends := t.withNodes(s, pods(used), used)
 	known := make(map[netip.AddrPort]bool, len(used))
 	for _, e := range used {
 		known[netip.AddrPortFrom(e.address, e.port)] = true
 	}
 	for _, list := range unused {
-		for _, b := range t.withNodes(s, weighted(list), list) {
+		for _, b := range t.withNodes(s, pods(list), list) {
 			if b.Weight = 0; !known[netip.AddrPortFrom(b.Address, b.Port)] {
 				backends = append(backends, b)
 			}
@@ -209,7 +221,7 @@ func (t *translation) allNodes(s *lb.Service) []target {
 // nodeTargets returns nodes as targets.
 func (t *translation) nodeTargets(s *lb.Service, is func(*node) spec.EndpointCondition) (list []target) {
 	for _, n := range sortedNodes(t.nodes) {
-		if address := n.address(s.Address.Is4()); is(n) != spec.Unusable && address.IsValid() {
+		if address := n.address(s.Address.Is4()); is(n) >= spec.Terminating && address.IsValid() {
 			list = append(list, target{endpoint: endpoint{address: address, node: n.name, condition: is(n)}, port: s.Port})
 		}
 	}

@@ -25,8 +25,9 @@ type slice struct {
 type endpoint struct {
 	address netip.Addr
 	// node is the endpoint's node; empty if unknown.
-	node      string
-	condition spec.EndpointCondition
+	node        string
+	condition   spec.EndpointCondition
+	terminating bool
 	// zones and nodes are topology hints; none for all.
 	zones, nodes []string
 }
@@ -61,6 +62,7 @@ func readEndpoint(from *discoveryv1.Endpoint) (e endpoint, usable bool) {
 	if e.condition = spec.ConditionOf(&from.Conditions); err != nil || e.condition == spec.Unusable {
 		return e, false
 	}
+	e.terminating = deref(from.Conditions.Terminating)
 	e.address, e.node = address.Unmap(), intern(deref(from.NodeName))
 	if from.Hints != nil {
 		for _, zone := range from.Hints.ForZones {

@@ -203,6 +203,9 @@ func describeService(b *strings.Builder, s *lb.Service) {
 	}
 	for _, e := range s.Backends {
 		fmt.Fprintf(b, "  %s weight %d", e.ID(), e.Weight)
+		if e.Ending {
+			b.WriteString(" ending")
+		}
 		if e.MonitorAddress.IsValid() {
 			fmt.Fprintf(b, " monitored at %s", e.MonitorAddress)
 		}

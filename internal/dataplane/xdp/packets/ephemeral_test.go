@@ -3,10 +3,12 @@
 package packets_test
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"testing"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -56,35 +58,114 @@ func TestEphemeralBackends(t *testing.T) {
 	}
 }
 
-// A pod that has gone leaves the default route to its address: its connections are reset.
-func TestLostRouteOfAPod(t *testing.T) {
+// podEvent is an event in the life of a service's pod.
+type podEvent int
+
+const (
+	ends podEvent = iota // as it says itself
+	leaves
+	returns
+	losesRoute // the default route takes its place
+	losesAllRoutes
+	hasRoute // also if it is another pod's
+)
+
+// A pod that doesn't exist any more has no connections: their segments are reset, a SYN begins a new
+// one with another pod, and whoever gets its address next gets none of its packets. A pod that
+// leaves its service and lives keeps its connections.
+func TestPodWithoutConnections(t *testing.T) {
+	for _, one := range []struct {
+		name   string
+		events []podEvent
+		lives  bool
+	}{
+		{"left", []podEvent{leaves}, true},
+		{"left and returned", []podEvent{leaves, returns}, true},
+		{"is ending", []podEvent{ends}, true},
+		{"ended", []podEvent{ends, leaves}, false},
+		{"ended, address used again", []podEvent{ends, leaves, returns}, false},
+		{"route lost", []podEvent{leaves, losesRoute}, false},
+		{"all routes lost, then the default route", []podEvent{leaves, losesAllRoutes, losesRoute}, false},
+		{"route of another pod", []podEvent{leaves, losesRoute, hasRoute}, false},
+		{"route of another pod of the service", []podEvent{leaves, losesAllRoutes, hasRoute, returns}, false},
+		{"all routes lost while listed", []podEvent{losesAllRoutes, leaves, losesRoute}, false},
+	} {
+		for _, vip := range []netip.Addr{vip4, vip6} {
+			c := natCaseOf(vip, lb.TCP)
+			c.afterPodEvents(t, one.events, func(p *xdp.Unattached) {
+				verdict, exit := exitOf(t, p, c.fromClient(tcpACK).build())
+				if !one.lives && (verdict != xdpTX || exit != "answer_reset") || one.lives && exit != "forward_nat_handover" {
+					t.Errorf("%s: a segment to %s has exit %s", one.name, vip, exit)
+				}
+				if _, exit = exitOf(t, p, c.fromClient(tcpSYN).build()); exit != "forward_nat_handover" {
+					t.Errorf("%s: a SYN to %s has exit %s", one.name, vip, exit)
+				}
+			})
+		}
+	}
+	c := natCaseOf(vip4, lb.TCP)
+	c.keep = true
+	c.afterPodEvents(t, []podEvent{losesRoute}, func(p *xdp.Unattached) {
+		if _, exit := exitOf(t, p, c.fromClient(tcpSYN).build()); exit != "forward_nat_handover" {
+			t.Errorf("DSR, the default route in place of a listed pod's: a SYN has exit %s", exit)
+		}
+	})
+}
+
+// exitOf returns the verdict and the exit of a frame.
+func exitOf(t *testing.T, p *xdp.Unattached, frame []byte) (verdict uint32, exit string) {
+	t.Helper()
+	for exit = range exits(t, p, func() { verdict, _ = run(t, p, frame) }) {
+	}
+	return verdict, exit
+}
+
+// afterPodEvents opens a connection to a pod, and calls check once events have happened to the pod,
+// each reported twice, and another pod is there.
+func (c natCase) afterPodEvents(t *testing.T, events []podEvent, check func(*xdp.Unattached)) {
+	t.Helper()
 	p, hops := newTestPlane(t)
 	inNamespace(t, func() error {
 		device, err := net.InterfaceByName("fl1")
 		if err != nil {
 			return err
 		}
-		for _, vip := range []netip.Addr{vip4, vip6} {
-			c := natCaseOf(vip, lb.TCP)
-			hops.handover = device.Index
-			svc := c.service()
-			if _, err := p.Update(t.Context(), svc); err != nil {
-				return err
-			}
-			wantHandover(t, p, c, device.Index)
+		hops.handover = device.Index
+		svc := c.service()
+		pod, listed := svc.Backends[0], true
+		update := func() error {
 			next := *svc
-			next.Backends = []lb.Backend{svc.Backends[0]}
-			next.Backends[0].Address = next.Backends[0].Address.Next()
-			if _, err := p.Update(t.Context(), &next); err != nil {
-				return err
+			next.Backends = []lb.Backend{pod, {Address: pod.Address.Next(), Port: pod.Port, Weight: 1}}
+			if !listed {
+				next.Backends = next.Backends[1:]
 			}
-			wantVerdict(t, p, c.fromClient(tcpACK).build(), xdpPass, "forward_nat_handover")
-			hops.handover = 0
-			if _, err := p.Update(t.Context(), &next); err != nil {
-				return err
-			}
-			wantVerdict(t, p, c.fromClient(tcpACK).build(), xdpTX, "answer_reset")
+			_, err := p.Update(t.Context(), &next)
+			return err
 		}
+		if _, err := p.Update(t.Context(), svc); err != nil {
+			return err
+		}
+		wantHandover(t, p, c, device.Index)
+		for _, event := range events {
+			switch event {
+			case ends:
+				pod.Ending, pod.Weight = true, 0
+			case leaves:
+				listed = false
+			case returns:
+				listed, pod.Ending, pod.Weight = true, false, 1
+			case losesRoute:
+				hops.noRoute, hops.byDefault = netip.Addr{}, pod.Address
+			case losesAllRoutes:
+				hops.noRoute = pod.Address
+			case hasRoute:
+				hops.noRoute, hops.byDefault = netip.Addr{}, netip.Addr{}
+			}
+			if err := errors.Join(update(), update()); err != nil {
+				return err
+			}
+		}
+		check(p)
 		return nil
 	})
 }

@@ -52,6 +52,8 @@ type staticHops struct {
 	beyond map[netip.Addr]bool
 	// handover, if not 0, is a device by which the kernel sends, not XDP.
 	handover int
+	// noRoute is a pod without route, byDefault one with the default route alone.
+	noRoute, byDefault netip.Addr
 }
 
 func newStaticHops() *staticHops {
@@ -93,7 +95,11 @@ func (h *staticHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result
 			continue
 		}
 		hop := nexthop.Hop{Interface: "lo", Index: h.index, Source: h.source, Destination: macOf(t.Address), VLAN: h.vlan, MTU: h.mtu, Relay: relay}
-		if t.Handover && h.handover != 0 {
+		if t.Address == h.noRoute {
+			results[i].Err = nexthop.ErrNoRoute
+			continue
+		}
+		if t.Handover && h.handover != 0 && t.Address != h.byDefault {
 			hop = nexthop.Hop{Interface: "tunnel", Index: h.handover, Handover: true, MTU: h.mtu}
 		}
 		if !t.MAC.IsZero() {
