@@ -38,6 +38,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"fairlead.io/fairlead/internal/host/file"
 	"fairlead.io/fairlead/internal/httpd"
 	"fairlead.io/fairlead/internal/httpd/review"
 )
@@ -116,7 +117,7 @@ func RunWithFile(ctx context.Context, d Data, o Options) error {
 	if info, err := os.Stat(d.File); !d.Create && (errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0) {
 		return fmt.Errorf("%s: there is no such file, or it is empty: --create makes one", d.File)
 	}
-	text, err := os.ReadFile(d.Policy)
+	text, err := file.Read(d.Policy)
 	if err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}

@@ -7,14 +7,16 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"fairlead.io/fairlead/internal/host/file"
 )
 
 // Files are the files with credentials. They are read again when they change; if one of them has
@@ -49,8 +51,10 @@ type keyring struct {
 	current atomic.Pointer[credentials]
 	// refused is true while the files have an error and earlier contents are in use.
 	refused atomic.Bool
-	// texts are the contents in use; lastError is the error of the files at the last reading.
+	// texts are the contents in use, and lastTexts those of the last reading; lastError is the error of
+	// the files at the last reading.
 	texts     [][]byte
+	lastTexts [][]byte
 	lastError string
 }
 
@@ -71,7 +75,7 @@ func (k *keyring) read() (texts [][]byte, err error) {
 	for _, name := range k.names() {
 		var text []byte
 		if name != "" {
-			if text, err = os.ReadFile(name); err != nil {
+			if text, err = file.Read(name); err != nil {
 				return nil, err
 			}
 		}
@@ -106,9 +110,14 @@ func (k *keyring) parse(texts [][]byte) (*credentials, error) {
 	return &c, nil
 }
 
-// reload reads the files again, and uses them if they have changed and have no error.
+// reload reads the files again, and uses them if they have changed, have no error, and were the same
+// at the last call: a file that is being written may be complete for a parser and lack tokens.
 func (k *keyring) reload() {
 	texts, err := k.read()
+	still := slices.EqualFunc(texts, k.lastTexts, bytes.Equal)
+	if k.lastTexts = texts; !still && (err == nil || errors.Is(err, file.ErrWriter)) {
+		return
+	}
 	if err == nil && k.lastError == "" && slices.EqualFunc(texts, k.texts, bytes.Equal) {
 		return
 	}

@@ -257,13 +257,17 @@ func TestCertificates(t *testing.T) {
 		}
 	}
 
+	reload := func() {
+		keys.reload() // changed
+		keys.reload() // and unchanged since
+	}
 	for _, bad := range []struct{ path, text string }{{files.ClientCA, "nonsense"}, {files.Tokens, ""}, {files.Key, "nonsense"}} {
 		good, err := os.ReadFile(bad.path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		writeFile(t, bad.path, bad.text)
-		keys.reload()
+		reload()
 		if !keys.refused.Load() || !strings.Contains(log.String(), filepath.Base(bad.path)) {
 			t.Errorf("%s isn't reported:\n%s", bad.path, &log)
 		}
@@ -271,15 +275,30 @@ func TestCertificates(t *testing.T) {
 		check("token", own("GET", token), 200)
 		check("new connection", connect()("GET", token), 200)
 		writeFile(t, bad.path, string(good))
-		keys.reload()
+		reload()
 		if keys.refused.Load() {
 			t.Errorf("%s is still refused", bad.path)
 		}
 	}
 
-	writeFile(t, files.Tokens, "[]")
-	foreignCA.file(files.ClientCA, tls.Certificate{Certificate: [][]byte{foreignCA.certificate.Raw}, PrivateKey: foreignCA.key})
+	w, err := os.OpenFile(files.Tokens, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"[", "]", "\n"} {
+		if _, err := w.WriteString(part); err != nil {
+			t.Fatal(err)
+		}
+		reload()
+		check("a token that a file with a writer lacks", own("GET", token), 200)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
 	keys.reload()
+	check("a token that a file lacks that has just been written", own("GET", token), 200)
+	foreignCA.file(files.ClientCA, tls.Certificate{Certificate: [][]byte{foreignCA.certificate.Raw}, PrivateKey: foreignCA.key})
+	reload()
 	check("a token that was removed", own("GET", token), 401)
 	check("an authority that was removed", own("GET", ""), 401)
 	foreign := connect(foreignCA.client("octavia", nil, "web"))

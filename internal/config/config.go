@@ -18,6 +18,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/host/file"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source"
 )
@@ -210,7 +211,7 @@ func hasField(text, name string) bool {
 	})
 }
 
-// readFile reads a regular file of at most MaxSize bytes.
+// readFile reads a regular file of at most MaxSize bytes that has no writer.
 func readFile(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -227,6 +228,9 @@ func readFile(path string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
+	if err := file.Lease(f); err != nil {
+		return "", err
+	}
 	var text strings.Builder
 	text.Grow(int(info.Size())) // large files aren't copied as they are read
 	_, err = io.Copy(&text, io.LimitReader(f, MaxSize))

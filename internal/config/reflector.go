@@ -171,6 +171,10 @@ func (c *Reflector) check(v value) {
 	}
 }
 
+func (c *Reflector) removes(next *Reflector) bool {
+	return len(next.BGP.Clients) < len(c.BGP.Clients) || len(next.BGP.Routers) < len(c.BGP.Routers)
+}
+
 // checkReload returns a RestartError if the change from c to next needs a restart.
 func (c *Reflector) checkReload(next *Reflector) error {
 	var changes changes

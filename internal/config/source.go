@@ -14,12 +14,16 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"fairlead.io/fairlead/internal/host/file"
 )
 
 // configuration is *Config or *Reflector.
 type configuration[C any] interface {
 	// checkReload returns why a running process can't switch to next.
 	checkReload(next C) error
+	// removes reports whether next lacks services or sessions of this configuration.
+	removes(next C) bool
 	warnings() []Warning
 	// size returns key-value pairs for the log.
 	size() []any
@@ -36,8 +40,11 @@ type Source[C configuration[C]] struct {
 	loading sync.Mutex
 	// apply is guarded by loading; nil until Run.
 	apply func(C) error
-	// accepted is the text of the running configuration; guarded by loading.
+	// accepted is the text of the running configuration, pending has a file that waits, and
+	// writer is since when the file has a writer; they are guarded by loading.
 	accepted string
+	pending  pending
+	writer   time.Time
 
 	mu     sync.Mutex
 	config C
@@ -45,6 +52,34 @@ type Source[C configuration[C]] struct {
 	// meanwhile.
 	state  State
 	digest func() string
+}
+
+// pending is a file that isn't applied yet, because it may be a part of one that is being written.
+type pending struct {
+	// text was read at last and after that has been the same; first is when the waiting began.
+	text        string
+	first, last time.Time
+}
+
+const (
+	// writerPoll is the time between two looks at a file that has a writer.
+	writerPoll = 50 * time.Millisecond
+	// A file that removes services is applied when it has been the same for quietTime, at the
+	// latest after patience: programs may write a file in parts, and close it in between.
+	quietTime = time.Second
+	patience  = 10 * time.Second
+)
+
+// wait returns how long the text has to stay the same before it is applied.
+func (p *pending) wait(text string) time.Duration {
+	now := time.Now()
+	if p.first.IsZero() {
+		p.first = now
+	}
+	if text != p.text || p.last.IsZero() {
+		p.text, p.last = text, now
+	}
+	return min(quietTime-now.Sub(p.last), patience-now.Sub(p.first))
 }
 
 // State is the state of the file. It has the fields of observe.Config.
@@ -67,7 +102,7 @@ func Open[C configuration[C]](path string, log *slog.Logger, parse func(name, te
 	if err != nil {
 		return nil, err
 	}
-	text, err := readFile(absolute)
+	text, err := readClosed(absolute)
 	if err != nil {
 		return nil, err
 	}
@@ -78,6 +113,15 @@ func Open[C configuration[C]](path string, log *slog.Logger, parse func(name, te
 	s := &Source[C]{path: absolute, parse: parse, log: log, state: State{Path: absolute}}
 	s.accept(config, text)
 	return s, nil
+}
+
+// readClosed reads a file once it has no writer.
+func readClosed(path string) (text string, err error) {
+	for end := time.Now().Add(patience); ; time.Sleep(writerPoll) {
+		if text, err = readFile(path); !errors.Is(err, file.ErrWriter) || time.Now().After(end) {
+			return text, err
+		}
+	}
 }
 
 // Config returns the running configuration, which is read-only.
@@ -109,8 +153,6 @@ func (s *Source[C]) Run(ctx context.Context, apply func(C) error) error {
 	if err := s.start(apply); err != nil {
 		return err
 	}
-	// The file may have changed between Open and the start of the watch.
-	s.changed()
 	return w.run(ctx, s.log, s.changed)
 }
 
@@ -126,52 +168,88 @@ func (s *Source[C]) start(apply func(C) error) error {
 	return nil
 }
 
-// changed reads the file after a notification. Errors go to the log and the state.
-func (s *Source[C]) changed() { _ = s.load(false) }
+// changed reads the file after a notification, and returns the time until it has to be read again;
+// zero for the next notification. Errors go to the log and the state.
+func (s *Source[C]) changed() time.Duration {
+	wait, _ := s.load(false)
+	return wait
+}
 
 // Reload reads the file now and applies it, also if it hasn't changed: files that it names,
 // such as certificates, may have. An error is the reason for rejecting the file; the
-// running configuration stays.
-func (s *Source[C]) Reload() error { return s.load(true) }
+// running configuration stays. A file that has a writer is rejected.
+func (s *Source[C]) Reload() error {
+	_, err := s.load(true)
+	return err
+}
 
-func (s *Source[C]) load(requested bool) error {
+func (s *Source[C]) load(requested bool) (wait time.Duration, err error) {
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	if s.apply == nil {
-		return fmt.Errorf("config %s: not applied for the first time yet", s.path)
+		return 0, fmt.Errorf("config %s: not applied for the first time yet", s.path)
 	}
 	text, err := readFile(s.path)
 	if err == nil && !requested && text == s.accepted {
+		s.pending = pending{}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.state.Error, s.state.Refused = "", time.Time{}
-		return nil
+		return 0, nil
 	}
 	if err == nil {
-		err = s.applyNew(text)
+		wait, err = s.applyNew(text, requested)
+	}
+	if errors.Is(err, file.ErrWriter) {
+		return writerPoll, s.leave(err, requested)
+	}
+	s.writer = time.Time{}
+	if wait == 0 {
+		s.pending = pending{}
 	}
 	if err != nil {
 		s.reject(err, requested)
 	}
+	return wait, err
+}
+
+// leave leaves a file alone that has a writer. That is an error if it was requested, or lasts.
+func (s *Source[C]) leave(err error, requested bool) error {
+	if s.writer.IsZero() {
+		s.writer = time.Now()
+	}
+	s.pending.last = time.Time{}
+	switch {
+	case requested:
+		s.log.Error("configuration rejected", "path", s.path, "error", err)
+	case time.Since(s.writer) > patience:
+		s.reject(err, false)
+	}
 	return err
 }
 
-// applyNew switches to new content, or leaves the running configuration.
-func (s *Source[C]) applyNew(text string) error {
+// applyNew switches to new content, or leaves the running configuration. It returns a time if the
+// content isn't applied before that.
+func (s *Source[C]) applyNew(text string, requested bool) (wait time.Duration, err error) {
 	next, err := s.parse(s.path, text)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := s.Config().checkReload(next); err != nil {
-		return fmt.Errorf("config %s: %w", s.path, err)
+		return 0, fmt.Errorf("config %s: %w", s.path, err)
+	}
+	if !requested && s.Config().removes(next) {
+		if wait := s.pending.wait(text); wait > 0 {
+			return wait, nil
+		}
 	}
 	if err := s.apply(next); err != nil {
-		return fmt.Errorf("config %s: %w", s.path, err)
+		return 0, fmt.Errorf("config %s: %w", s.path, err)
 	}
 	s.accept(next, text)
 	s.logWarnings(next)
 	s.log.Info("configuration applied", append([]any{"path", s.path}, next.size()...)...)
-	return nil
+	return 0, nil
 }
 
 // accept records the running configuration.
@@ -245,6 +323,11 @@ func (c changes) err(process string) error {
 		return nil
 	}
 	return &RestartError{Process: process, Changes: c}
+}
+
+func (c *Config) removes(next *Config) bool {
+	_, removed := difference(c.Services, next.Services)
+	return len(removed) > 0 || c.BGP != nil && next.BGP != nil && len(next.BGP.Peers) < len(c.BGP.Peers)
 }
 
 // checkReload returns a RestartError if the change from c to next needs a restart.

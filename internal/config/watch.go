@@ -47,10 +47,11 @@ func newWatch(path string) (*watch, error) {
 
 func (w *watch) close() { _ = w.watcher.Close() }
 
-// run calls changed after each change until ctx ends.
-func (w *watch) run(ctx context.Context, log *slog.Logger, changed func()) error {
+// run calls changed at once, after each change and after the time that changed returns, unless that is 0,
+// until ctx ends.
+func (w *watch) run(ctx context.Context, log *slog.Logger, changed func() time.Duration) error {
 	var first time.Time // time of the first unhandled event; zero if none
-	var due <-chan time.Time
+	due := time.After(0)
 	for {
 		concerns := false
 		select {
@@ -58,7 +59,9 @@ func (w *watch) run(ctx context.Context, log *slog.Logger, changed func()) error
 			return nil
 		case <-due:
 			first, due = time.Time{}, nil
-			changed()
+			if wait := changed(); wait > 0 {
+				due = time.After(wait)
+			}
 		case event := <-w.watcher.Events:
 			concerns = w.replaced() || event.Name == w.path
 			if event.Name == filepath.Dir(w.path) && event.Has(fsnotify.Remove) {

@@ -6,8 +6,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"os"
 	"strings"
+
+	"fairlead.io/fairlead/internal/host/file"
 )
 
 // Server is how a node reaches the API server that it follows. The files are read for each
@@ -36,7 +37,7 @@ type Credentials struct {
 func (s *Server) Credentials() (c Credentials, err error) {
 	c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	if s.TokenFile != "" {
-		text, err := os.ReadFile(s.TokenFile)
+		text, err := file.Read(s.TokenFile)
 		if err != nil {
 			return c, err
 		}
@@ -46,7 +47,7 @@ func (s *Server) Credentials() (c Credentials, err error) {
 		}
 	}
 	if s.CAFile != "" {
-		text, err := os.ReadFile(s.CAFile)
+		text, err := file.Read(s.CAFile)
 		if err != nil {
 			return c, err
 		}
@@ -56,11 +57,24 @@ func (s *Server) Credentials() (c Credentials, err error) {
 		}
 	}
 	if s.CertificateFile != "" {
-		pair, err := tls.LoadX509KeyPair(s.CertificateFile, s.KeyFile)
+		pair, err := s.certificate()
 		if err != nil {
 			return c, fmt.Errorf("%s, %s: %w", s.CertificateFile, s.KeyFile, err)
 		}
 		c.TLS.Certificates = []tls.Certificate{pair}
 	}
 	return c, nil
+}
+
+// certificate reads the node's client certificate.
+func (s *Server) certificate() (pair tls.Certificate, err error) {
+	certificate, err := file.Read(s.CertificateFile)
+	if err != nil {
+		return pair, err
+	}
+	key, err := file.Read(s.KeyFile)
+	if err != nil {
+		return pair, err
+	}
+	return tls.X509KeyPair(certificate, key)
 }
