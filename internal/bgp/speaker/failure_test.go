@@ -78,16 +78,18 @@ func TestPassivePeer(t *testing.T) {
 }
 
 func TestStates(t *testing.T) {
+	stranger, known := netip.MustParseAddr("10.0.2.12"), netip.MustParseAddr("10.0.2.13")
 	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65099", "passive")+
+		besides(known, "remote-as 65021", "passive")+
 		besides(balancer6, "remote-as 65021", "passive", "password correct"))
-	stranger := netip.MustParseAddr("10.0.2.12")
 	r.address(stranger, netip.MustParseAddr("fd00:2::12"))
+	r.address(known, netip.MustParseAddr("fd00:2::13"))
 	peer := func(addr string, local netip.Addr) bgp.Peer {
 		p := router(netip.MustParseAddr(addr), 65000)
 		p.LocalAddress = local
 		return p
 	}
-	otherASN, signed := peer("10.0.2.1", balancer4), peer("fd00:2::1", balancer6)
+	otherASN, signed := peer("10.0.2.1", known), peer("fd00:2::1", balancer6)
 	otherASN.ASN, signed.Password = 65055, secret(t, "wrong")
 	var reasons []string
 	var speakers []*Speaker

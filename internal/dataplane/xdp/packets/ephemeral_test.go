@@ -71,7 +71,7 @@ const (
 )
 
 // A pod that doesn't exist any more has no connections: their segments are reset, a SYN begins a new
-// one with another pod, and whoever gets its address next gets none of its packets. A pod that
+// one with another pod, and the next pod with its address gets none of its packets. A pod that
 // leaves its service and lives keeps its connections.
 func TestPodWithoutConnections(t *testing.T) {
 	for _, one := range []struct {
