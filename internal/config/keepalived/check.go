@@ -3,77 +3,44 @@
 package keepalived
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"fairlead.io/fairlead/internal/lb"
 )
 
 // probing are the settings that a real server inherits from its virtual server, and a check
-// from its real server.
+// from its real server. Those that are nil are inherited.
 type probing struct {
-	interval, timeout time.Duration
-	// timeoutAt, retryDelayAt are nil for defaults.
-	timeoutAt, retryDelayAt *statement
-	retryDelay              time.Duration
-	// retry is the number of further probes after a failed one; -1 is the check's default.
-	retry int
-	alpha bool
-	host  string
+	interval, timeout, retryDelay *timer
+	// retries is the number of further probes after a failed one.
+	retries *int
+	alpha   *bool
+	host    string
 }
 
-// defaultProbing are the defaults of keepalived's alloc_vs.
-func defaultProbing() probing {
-	return probing{interval: time.Minute, timeout: 5 * time.Second, retry: -1}
+func (p *probing) inherit(from *probing) {
+	p.interval, p.timeout = cmp.Or(p.interval, from.interval), cmp.Or(p.timeout, from.timeout)
+	p.retryDelay, p.retries = cmp.Or(p.retryDelay, from.retryDelay), cmp.Or(p.retries, from.retries)
+	p.alpha, p.host = cmp.Or(p.alpha, from.alpha), cmp.Or(p.host, from.host)
 }
 
-// readProbing reads one of these settings; it returns false for other keywords.
-func (im *importer) readProbing(p *probing, s *statement) bool {
-	switch s.keyword() {
-	case "delay_loop":
-		im.timer(s, &p.interval, time.Microsecond)
-	case "connect_timeout":
-		if im.timer(s, &p.timeout, time.Microsecond) {
-			p.timeoutAt = s
-		}
-	case "delay_before_retry":
-		if im.timer(s, &p.retryDelay, 0) {
-			p.retryDelayAt = s
-		}
-	case "retry", "nb_get_retry":
-		if n, ok := im.number(s, 0, math.MaxInt32); ok {
-			p.retry = n
-		}
-	case "warmup":
-		im.report(s, "warmup: first probes are spread over the interval")
-	case "alpha":
-		p.alpha = im.flag(s)
-	case "virtualhost":
-		p.host = s.word(1)
-	default:
-		return false
+// retry reads a number, of which virtual and real servers need at least one.
+func (x *reader) retry(s *statement) {
+	low, lenient := 0, true
+	if x.c == nil {
+		low, lenient = 1, false
 	}
-	return true
-}
-
-// timer reads the first parameter as a time in seconds, or reports it.
-func (im *importer) timer(s *statement, to *time.Duration, least time.Duration) bool {
-	const most = 1e9 // some 30 years
-	word := s.word(1)
-	seconds, err := strconv.ParseFloat(word, 64)
-	read := time.Duration(min(seconds, most)*1e6) * time.Microsecond
-	if err != nil || strings.Trim(word, "0123456789.") != "" || read < least {
-		im.report(s, "%s %q: want a number of seconds", s.keyword(), word)
-		return false
+	if n, ok := x.number(s, 1, low, math.MaxUint32, lenient); ok {
+		x.probing.retries = &n
 	}
-	*to = read
-	return true
 }
 
 // check is a check with a counterpart; its port is 0 if the file has none.
@@ -84,8 +51,9 @@ type check struct {
 	server *server
 	// address is probed in place of the server's, if it is valid.
 	address netip.Addr
-	// url is the block of the URL that is probed.
-	url *statement
+	// url is the URL that is probed.
+	url *url
+	sni *bool
 }
 
 // checkTypes are the checks with a counterpart.
@@ -94,138 +62,137 @@ var checkTypes = map[string]lb.HealthType{
 	"DNS_CHECK": lb.HealthDNS, "UDP_CHECK": lb.HealthUDP, "PING_CHECK": lb.HealthICMP,
 }
 
-// readCheck returns nil for a check without a counterpart.
-func (im *importer) readCheck(r *server, s *statement) *check {
-	c := &check{statement: s, probing: r.probing, server: r, HealthCheck: lb.HealthCheck{Type: checkTypes[s.keyword()], Rise: 1}}
-	retry := 1 // keepalived's default
+// uncheck reports a check without a counterpart.
+func (x *reader) uncheck(s *statement) {
+	x.r.checked = true
+	x.report(s, "%s: %s", s.keyword(), x.keywords["real_server"][s.keyword()].text)
+}
+
+// readCheck reads a check with a counterpart, of which a backend has one.
+func (x *reader) readCheck(s *statement) {
+	x.r.checked = true
+	c := &check{statement: s, server: x.r, HealthCheck: lb.HealthCheck{Type: checkTypes[s.keyword()], Rise: 1}}
 	switch s.keyword() {
 	case "SMTP_CHECK":
-		im.report(s, "SMTP_CHECK: it becomes a tcp check: the server's greeting is not checked")
+		x.report(s, "SMTP_CHECK: it becomes a tcp check: the server's greeting is not checked")
 	case "DNS_CHECK":
-		retry = 3
 		c.DNS = &lb.DNSQuestion{Name: ".", Type: lb.RecordSOA}
-	case "MISC_CHECK":
-		im.report(s, "MISC_CHECK: no programs are run: the backend isn't checked unless the service has another check")
-		return nil
 	}
-	if c.Type == 0 {
-		im.report(s, "%s: there is no counterpart: the backend isn't checked unless the service has another check", s.keyword())
-		return nil
-	}
-	for _, s := range s.body {
-		if !im.readProbing(&c.probing, s) && !im.readConnection(c, s) && !im.readWeb(c, s) && !im.readOther(c, s) {
-			im.report(s, "%s: unknown keyword", s.keyword())
-		}
-	}
-	if web := c.Type == lb.HealthHTTP || c.Type == lb.HealthHTTPS; web && c.url == nil {
-		im.report(s, "%s: left out: it has no url with a path", s.keyword())
-		return nil
-	} else if web && c.Host == "" {
-		c.Host = c.host
+	inner := &reader{importer: x.importer, v: x.v, r: x.r, c: c, probing: &c.probing}
+	inner.block(x.keywords["real_server"][s.keyword()].inside, s)
+	switch web := c.Type == lb.HealthHTTP || c.Type == lb.HealthHTTPS; {
+	case web && c.url == nil:
+		x.report(s, "%s: left out: it has no url with a path", s.keyword())
+		return
+	case web:
+		x.useURL(c)
 	}
 	if !c.isText() {
-		im.report(s, "%s: left out: it isn't text in UTF-8", s.keyword())
-		return nil
+		x.report(s, "%s: left out: it isn't text in UTF-8", s.keyword())
+		return
 	}
-	if c.retry >= 0 {
-		retry = c.retry
+	if x.r.checks = append(x.r.checks, c); len(x.r.checks) > 1 {
+		x.report(s, "%s: a backend has one check: that on line %d is used", s.keyword(), x.r.checks[0].Line)
 	}
-	im.setTimes(c, retry)
-	return c
 }
 
 // isText reports whether the check can be written as YAML.
 func (c *check) isText() bool {
 	texts := []string{c.Path, c.Host, c.Body}
-	if c.TLS != nil {
-		texts = append(texts, c.TLS.ServerName)
-	}
 	if c.DNS != nil {
 		texts = append(texts, c.DNS.Name)
 	}
 	return utf8.ValidString(strings.Join(texts, " "))
 }
 
-// setTimes translates the probing settings.
-func (im *importer) setTimes(c *check, retry int) {
-	c.Interval = min(max(c.interval, lb.MinHealthInterval), lb.MaxHealthInterval)
-	if c.Interval != c.interval {
-		im.report(c.statement, "delay_loop of %s: the interval is %s", duration(c.interval), duration(c.Interval))
+// endCheck completes a check with the settings that it has inherited.
+func (im *importer) endCheck(c *check) {
+	if c.Type == lb.HealthHTTP || c.Type == lb.HealthHTTPS {
+		c.Host = cmp.Or(c.Host, c.host)
 	}
-	switch c.Timeout = min(c.timeout, c.Interval); {
-	case c.Timeout == c.timeout:
-	case c.timeoutAt == nil:
-		im.report(c.statement, "connect_timeout is %s by default: the timeout is the interval of %s", duration(c.timeout), duration(c.Interval))
+	if c.Type == lb.HealthHTTPS && c.Host != "" && (c.sni == nil || !*c.sni) {
+		im.report(c.statement, "SSL_GET: %s is sent as server name (SNI), also without enable_sni", c.Host)
+	}
+	if c.Type != lb.HealthICMP && c.Port == 0 && c.server.port == 0 {
+		im.report(c.statement, "%s: the service's port is probed: without a port of the real server, keepalived probes port 0", c.keyword())
+	}
+	c.Interval = min(max(c.interval.value, lb.MinHealthInterval), lb.MaxHealthInterval)
+	if c.Interval != c.interval.value {
+		im.report(c.statement, "delay_loop of %s: the interval is %s", duration(c.interval.value), duration(c.Interval))
+	}
+	switch c.Timeout = min(c.timeout.value, c.Interval); {
+	case c.Timeout == c.timeout.value:
+	case c.timeout.statement == nil:
+		im.report(c.statement, "connect_timeout is %s by default: the timeout is the interval of %s", duration(c.timeout.value), duration(c.Interval))
 	default:
-		im.report(c.timeoutAt, "connect_timeout of %s: the timeout is the interval of %s", duration(c.timeout), duration(c.Interval))
+		im.report(c.timeout.statement, "connect_timeout of %s: the timeout is the interval of %s", duration(c.timeout.value), duration(c.Interval))
 	}
-	if c.retryDelayAt != nil && c.retryDelay != c.Interval {
-		im.report(c.retryDelayAt, "delay_before_retry of %s: a failed probe is repeated after the interval of %s",
-			duration(c.retryDelay), duration(c.Interval))
+	if d := c.retryDelay; d != nil && d.value != c.Interval {
+		im.report(d.statement, "delay_before_retry of %s: a failed probe is repeated after the interval of %s",
+			duration(d.value), duration(c.Interval))
 	}
-	if c.Fall = min(retry, math.MaxUint16-1) + 1; c.Fall <= retry {
-		im.report(c.statement, "retry %d: fall is at most %d", retry, math.MaxUint16)
+	retries := 1 // keepalived's default
+	switch {
+	case c.retries != nil:
+		retries = *c.retries
+	case c.Type == lb.HealthDNS:
+		retries = 3
 	}
-	if c.alpha {
+	if c.Fall = min(retries, math.MaxUint16-1) + 1; c.Fall <= retries {
+		im.report(c.statement, "retry %d: fall is at most %d", retries, math.MaxUint16)
+	}
+	if c.alpha != nil && *c.alpha {
 		c.Initially = lb.InitiallyUnhealthy
 	}
 }
 
-// readConnection reads where a probe connects to.
-func (im *importer) readConnection(c *check, s *statement) bool {
-	switch s.keyword() {
-	case "connect_port":
-		if n, ok := im.number(s, 1, math.MaxUint16); ok && c.Type != lb.HealthICMP {
-			c.Port = uint16(n)
-		}
-	case "connect_ip":
-		a, err := netip.ParseAddr(s.word(1))
-		if err == nil {
-			err = lb.CheckAddress(a)
-		}
-		if err != nil {
-			im.report(s, "connect_ip: the backend's address %s is probed: %v", c.server.address, err)
-		} else if a != c.server.address {
-			c.address = a
-		}
-	case "bindto", "bind_port", "bind_if":
-		im.report(s, "%s: probes have the address that the node uses towards the backend", s.keyword())
-	case "fwmark":
-		im.report(s, "fwmark: probes have no mark of their own")
-	case "log_all_failures":
-		im.report(s, "log_all_failures: there is no counterpart; fairlead backends shows the reason of a failure")
-	default:
-		return false
+// connectIP reads the address that is probed.
+func (x *reader) connectIP(s *statement) {
+	a, ok := x.address(s, 1)
+	if !ok {
+		return
 	}
-	return true
+	if err := lb.CheckAddress(a); err != nil {
+		x.report(s, "connect_ip: the backend's address %s is probed: %v", x.r.address, err)
+	} else if a != x.r.address {
+		x.c.address = a
+	}
 }
 
-// readOther reads the keywords of SMTP, DNS and UDP checks.
-func (im *importer) readOther(c *check, s *statement) bool {
-	switch kind := c.keyword() + " " + s.keyword(); kind {
-	case "SMTP_CHECK helo_name": // reported with the check
-	case "SMTP_CHECK host":
-		im.report(s, "host: the backend's own address is probed")
-	case "DNS_CHECK name":
-		c.DNS.Name = s.word(1)
-	case "DNS_CHECK type":
-		if err := c.DNS.Type.UnmarshalText([]byte(s.word(1))); err != nil {
-			im.report(s, "type %s: %v", s.word(1), err)
-		}
-	case "UDP_CHECK payload":
-		im.readPayload(s, &c.Send)
-	case "UDP_CHECK require_reply":
-		if len(s.words) == 1 {
-			im.report(s, "require_reply: an answer is required only with expect, the text that it has to contain")
-		} else {
-			im.readPayload(s, &c.Expect)
-		}
-	case "UDP_CHECK min_reply_length", "UDP_CHECK max_reply_length":
-		im.report(s, "%s: there is no counterpart", s.keyword())
-	default:
-		return false
+func (x *reader) connectPort(s *statement) {
+	if n, ok := x.number(s, 1, 1, math.MaxUint16, true); ok && x.c.Type != lb.HealthICMP {
+		x.c.Port = uint16(n)
 	}
-	return true
+}
+
+// dnsName reads the name of a query, of which keepalived uses the first one.
+func (x *reader) dnsName(s *statement) {
+	name := s.word(1)
+	if x.c.DNS.Name != "." || name != "." && strings.HasPrefix(name, ".") || strings.Contains(name, "..") {
+		x.report(s, "name %s: keepalived ignores it: there is another, or an empty label", name)
+		return
+	}
+	x.c.DNS.Name = cmp.Or(name, ".")
+}
+
+func (x *reader) dnsType(s *statement) {
+	word := strings.ToUpper(s.word(1))
+	if !slices.Contains([]string{"A", "NS", "CNAME", "SOA", "MX", "TXT", "AAAA"}, word) {
+		x.report(s, "type %s: %s is queried: keepalived ignores it, or it has no counterpart", s.word(1), x.c.DNS.Type)
+		return
+	}
+	_ = x.c.DNS.Type.UnmarshalText([]byte(word)) // has the same names
+}
+
+func (x *reader) payload(s *statement) { x.readPayload(s, &x.c.Send) }
+
+func (x *reader) reply(s *statement) {
+	if len(s.words) == 1 {
+		x.report(s, "require_reply: an answer is required only with expect, the text that it has to contain")
+		return
+	}
+	x.report(s, "require_reply: expect may be anywhere in an answer, not only at its beginning")
+	x.readPayload(s, &x.c.Expect)
 }
 
 // readPayload reads hexadecimal bytes, of which only one-digit bytes need white space around them.

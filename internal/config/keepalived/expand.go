@@ -57,11 +57,16 @@ const maxDepth = 64
 // line reads one line without comments. It returns the definition that the line begins, if
 // that continues on the next line.
 func (p *parser) line(at Place, line string) (*multiline, error) {
-	p.size += len(line) + lineCost
-	p.depth++
+	p.size += len(line)
+	if p.depth++; p.depth > 1 {
+		p.size += lineCost
+	}
 	defer func() { p.depth-- }()
-	if p.size > maxText || p.depth > maxDepth {
-		return nil, at.errorf("definitions, sequences or included files expand to too much text")
+	switch {
+	case p.depth > maxDepth:
+		return nil, at.errorf("more than %d definitions and sequences inside each other", maxDepth)
+	case p.size > maxText:
+		return nil, at.errorf("definitions, sequences and included files expand to more than %d bytes", maxText)
 	}
 	selected, line := p.condition(at, line)
 	if !selected || line == "" {

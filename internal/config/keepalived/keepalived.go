@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 
@@ -70,15 +69,19 @@ func Import(name, text string, o Options) (*Result, error) {
 }
 
 func translate(name, text string, o Options) (*importer, error) {
-	im := &importer{Options: o, reported: map[Finding]bool{}, groups: map[string]*group{}, taken: map[lb.VIP]Place{}, used: map[uint32]bool{}}
+	im := &importer{Options: o, reported: map[Finding]bool{}, groups: map[string]*group{},
+		taken: map[lb.VIP]Place{}, used: map[uint32]*statement{}, selected: map[lb.VIP]bool{},
+		keywords: keywords()}
 	p := &parser{configID: o.ConfigID, report: im.reportAt}
 	statements, err := p.parse(name, text)
 	if err != nil {
 		return nil, err
 	}
-	im.translate(statements)
+	if im.translate(statements); im.err != nil {
+		return nil, im.err
+	}
 	for _, mark := range slices.Sorted(maps.Keys(o.Marks)) {
-		if !im.used[mark] {
+		if im.used[mark] == nil {
 			return nil, fmt.Errorf("%s: no virtual server has the firewall mark %d", printable(name), mark)
 		}
 	}
@@ -91,9 +94,14 @@ type importer struct {
 	findings []Finding
 	reported map[Finding]bool
 	groups   map[string]*group
-	// used are the marks of virtual servers, taken the VIPs of services.
-	used     map[uint32]bool
+	// used are the marks of virtual servers, selected the VIPs of marks that they have, taken the
+	// VIPs of services.
+	used     map[uint32]*statement
+	selected map[lb.VIP]bool
 	taken    map[lb.VIP]Place
+	// keywords are the directives of all blocks, err is the first reason to refuse the file.
+	keywords map[string]map[string]*directive
+	err      error
 	services []service
 	backends int
 }
@@ -118,66 +126,35 @@ func (im *importer) reportAt(at Place, text string) {
 	}
 }
 
-// elsewhere are the replacements of blocks that don't describe virtual servers, by the
-// beginning of their keyword.
-var elsewhere = []struct{ prefix, text string }{
-	{"vrrp_", "nodes don't take over addresses by VRRP: all of them announce their VIPs by BGP (section bgp)"},
-	{"bfd_", "BFD belongs to a BGP peer (bgp.peers[].bfd)"},
-	{"static_", "addresses, routes and rules of the node are left to its network configuration; VIPs are announced by BGP"},
-	{"global_defs", "settings of the daemon have no counterpart: metrics and alerts replace mail and SNMP, BGP replaces VRRP"},
-	{"SSL", "checks have no client certificate; health.tls.ca is the counterpart of ca"},
-	{"track_", "there is no counterpart: BGP withdraws VIPs without healthy backends"},
-	{"", "there is no counterpart"},
-}
-
 // translate translates the statements of a whole file.
 func (im *importer) translate(statements []*statement) {
 	for _, s := range statements {
-		if s.keyword() == "virtual_server_group" {
+		if s.keyword() == "virtual_server_group" && len(s.words) > 1 {
 			im.addGroup(s)
 		}
 	}
-	for _, s := range statements {
-		switch s.keyword() {
-		case "virtual_server_group":
-		case "virtual_server":
-			im.virtualServer(s)
-		default:
-			for _, e := range elsewhere {
-				if strings.HasPrefix(s.keyword(), e.prefix) {
-					im.report(s, "%s: %s", strings.Join(s.words[:min(2, len(s.words))], " "), e.text)
-					break
-				}
-			}
-		}
-	}
+	x := &reader{importer: im}
+	x.block("", &statement{body: statements})
 	for _, s := range statements {
 		if g := im.groups[s.word(1)]; s.keyword() == "virtual_server_group" && g != nil && g.statement == s && !g.used {
 			im.report(s, "virtual_server_group %s: no virtual server uses it", s.word(1))
 		}
 	}
+	for _, mark := range slices.Sorted(maps.Keys(im.used)) {
+		for _, vip := range im.Marks[mark] {
+			if !im.selected[vip] {
+				im.report(im.used[mark], "fwmark %d: %s is left out: no virtual server of this mark is of its address family", mark, vip)
+			}
+		}
+	}
 }
 
-// number reads the first parameter as a whole number from low to high, or reports it.
-func (im *importer) number(s *statement, low, high int) (n int, ok bool) {
-	n, err := strconv.Atoi(s.word(1))
-	if err != nil || n < low || n > high {
-		im.report(s, "%s %q: want a number from %d to %d", s.keyword(), s.word(1), low, high)
-		return 0, false
+// refuse makes the import fail, unless it fails already: keepalived reads a file otherwise than it
+// looks, or not at all.
+func (im *importer) refuse(s *statement, format string, args ...any) {
+	if im.err == nil {
+		im.err = s.errorf("%s: "+format, append([]any{s.keyword()}, args...)...)
 	}
-	return n, true
-}
-
-// flag reads the first parameter as a truth value, or reports it; without one it is true.
-func (im *importer) flag(s *statement) bool {
-	switch s.word(1) {
-	case "", "true", "on", "yes":
-		return true
-	case "false", "off", "no":
-		return false
-	}
-	im.report(s, "%s %q: want true or false", s.keyword(), s.word(1))
-	return false
 }
 
 // valid removes from a service the parts that an agent would reject, and reports them. It

@@ -9,7 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -34,6 +37,11 @@ var examples = map[string]Options{
 	"group":        {Marks: map[uint32][]lb.VIP{7: {vip("203.0.113.1:53", lb.UDP)}}},
 	"language":     {ConfigID: "main"},
 	"unselected":   {},
+	"ignored":      {},
+	"marks": {Marks: map[uint32][]lb.VIP{
+		7: {vip("192.0.2.9:80", lb.TCP), vip("[2001:db8::9]:80", lb.TCP)}, 8: {vip("192.0.2.8:80", lb.TCP), vip("[2001:db8::8]:80", lb.TCP)},
+		5: {vip("192.0.2.5:80", lb.TCP), vip("192.0.2.5:443", lb.TCP)}, 6: {vip("192.0.2.6:80", lb.TCP), vip("192.0.2.6:443", lb.TCP)},
+	}},
 }
 
 // TestExamples compares the configuration and the findings of each example with golden files.
@@ -115,12 +123,20 @@ func TestErrors(t *testing.T) {
 		"a ${NONE}\n":                           "f:1: ${NONE} is not defined, or not supported",
 		"$A=1\n$A=${A}${A}\nx ${A}\n":           "f:3: ",
 		"x ${_RANDOM 1 5}\n":                    "f:1: ${_RANDOM 1 5} is not defined, or not supported",
-		"$A= \\\nx \\\n$A\n\n\n$A\n":            "f:3: definitions, sequences or included files expand to too much text",
+		"$A= \\\nx \\\n$A\n\n\n$A\n":            "f:3: more than 64 definitions and sequences inside each other",
 		"~SEQ(N, 1, 0, 3) a\n":                  "f:1: bad sequence",
 		"~SEQ(N, 1, x) a\n":                     "f:1: bad sequence",
-		"~SEQ(N, 1, 1000000000) a ${N}\n":       "f:1: definitions, sequences or included files expand to too much text",
+		"~SEQ(N, 1, 1000000000) a ${N}\n":       "f:1: definitions, sequences and included files expand to more than 33554432 bytes",
 		"~ALL(N) a\n":                           "f:1: unknown block ~ALL(N) a",
 		"a " + strings.Repeat("b", maxLine):     "f:1: the line is too long",
+		strings.Repeat("a {\n", maxBlocks+1):    "f:65: more than 64 blocks inside each other",
+		"global_defs\n":                         "f:1: global_defs: the opening brace of its block is missing",
+		"virtual_server 192.0.2.1 80\n":         "f:1: virtual_server: the opening brace of its block is missing",
+		inVirtual("real_server 10.0.0.1"):       "f:2: real_server: the opening brace of its block is missing",
+		inVirtual("weight 1\n {\n }"):           "f:2: weight: it has no block: ",
+		inVirtual("weight"):                     "f:2: weight: a parameter is missing: keepalived exits",
+		inVirtual("\n protocol"):                "f:3: protocol: a parameter is missing: keepalived exits",
+		inVirtual("TCP_CHECK {\n }"):            "f:2: TCP_CHECK: unknown keyword in virtual_server: keepalived ends that block at the closing",
 		"virtual_server fwmark 1 {\n}\n":        "f: no virtual server has the firewall mark 2",
 		"x" + strings.Repeat("\n", 5) + "\x1b}": "f:6: } without an open block",
 	} {
@@ -134,6 +150,11 @@ func TestErrors(t *testing.T) {
 	if _, err := Import("f", "", Options{Interfaces: []string{"a/b"}}); err == nil || !strings.Contains(err.Error(), "node.interfaces") {
 		t.Errorf("bad interface: %v", err)
 	}
+}
+
+// inVirtual returns a virtual server with a statement.
+func inVirtual(statement string) string {
+	return "virtual_server 192.0.2.1 80 {\n" + statement + "\n}\n"
 }
 
 // Included files may include others; a file that includes itself ends with an error.
@@ -205,8 +226,12 @@ func TestGuide(t *testing.T) {
 // where it only takes a default.
 var rejected = regexp.MustCompile(`Unknown (keyword|protocol)|[Ii]nvalid|Unmatched|Unterminated|Missing|Unexpected|Extra|skipping`)
 
-// TestKeepalived shows that the examples are configurations of keepalived.
-func TestKeepalived(t *testing.T) {
+// located matches a message with its line.
+var located = regexp.MustCompile(`(?m)^\((.*): Line (\d+)\) (.*)$`)
+
+// runKeepalived returns the messages of "keepalived --config-test" about a file.
+func runKeepalived(t *testing.T, text string, args ...string) string {
+	t.Helper()
 	program, err := exec.LookPath("keepalived")
 	switch {
 	case err != nil && os.Geteuid() == 0: // "make test" installs it
@@ -214,18 +239,86 @@ func TestKeepalived(t *testing.T) {
 	case err != nil:
 		t.Skip("keepalived is not installed")
 	}
+	path := filepath.Join(t.TempDir(), "keepalived.conf")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, append([]string{"--config-test", "--use-file", path}, args...)...)
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	}
+	said, err := cmd.CombinedOutput()
+	if exit := new(exec.ExitError); err != nil && (!errors.As(err, &exit) || !exit.Exited()) {
+		t.Fatalf("%v\n%s\n%s", err, said, text)
+	}
+	return string(said)
+}
+
+// place returns the line that an import reports for the n-th line: of the statement whose block ends there,
+// or that is reported as a whole.
+func place(lines []string, n int) int {
+	var open []int
+	for i, line := range lines[:n] {
+		switch line = strings.TrimSpace(line); {
+		case line == "}" && i == n-1 && len(open) > 0:
+			return open[len(open)-1]
+		case line == "}" && len(open) > 0:
+			open = open[:len(open)-1]
+		case strings.HasSuffix(line, "{"):
+			open = append(open, i+1)
+		}
+	}
+	if len(open) > 0 {
+		if d := keywords()[""][strings.Fields(lines[open[0]-1])[0]]; d != nil && d.inside == anything && d.outcome == reported {
+			return open[0]
+		}
+	}
+	return n
+}
+
+// TestKeepalived runs keepalived in addition to the import: each line that keepalived names is reported, and it reads
+// everything of the examples that have only one name each.
+func TestKeepalived(t *testing.T) {
 	for name, o := range examples {
-		path, err := filepath.Abs(filepath.Join("testdata", name+".conf"))
+		text, err := os.ReadFile(filepath.Join("testdata", name+".conf"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		args := []string{"--config-test", "--use-file", path}
-		if o.ConfigID != "" {
-			args = append(args, "--config-id", o.ConfigID)
+		// Included files are in the folder.
+		dir, err := filepath.Abs("testdata")
+		if err != nil {
+			t.Fatal(err)
 		}
-		said, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
-		if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) || rejected.Match(said) {
-			t.Errorf("%s: %v\n%s", name, err, said)
+		absolute := strings.ReplaceAll(string(text), "\ninclude ", "\ninclude "+dir+"/")
+		var args []string
+		if o.ConfigID != "" {
+			args = []string{"--config-id", o.ConfigID}
+		}
+		said := runKeepalived(t, absolute, args...)
+		if name != "ignored" && rejected.MatchString(said) {
+			t.Errorf("%s: %s", name, said)
+		}
+		checkMessages(t, name, string(text), o, said)
+	}
+}
+
+// checkMessages looks for a finding on each line that keepalived names.
+func checkMessages(t *testing.T, name, text string, o Options, said string) {
+	t.Helper()
+	o.Interfaces = []string{"eth0"}
+	r, err := Import(filepath.Join("testdata", name), text, o)
+	if err != nil {
+		return // nothing is translated
+	}
+	lines := strings.Split(text, "\n")
+	for _, m := range located.FindAllStringSubmatch(said, -1) {
+		n, err := strconv.Atoi(m[2])
+		if err != nil || filepath.Base(m[1]) != "keepalived.conf" {
+			continue
+		}
+		n = place(lines, n)
+		if !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Line == n }) {
+			t.Errorf("%s: no finding on line %d, where keepalived says: %s", name, n, m[3])
 		}
 	}
 }

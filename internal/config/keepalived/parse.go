@@ -29,7 +29,9 @@ type statement struct {
 	words []string
 	// text is the statement with its quotes.
 	text string
-	body []*statement
+	// block is set if there are braces, also without statements in body.
+	block bool
+	body  []*statement
 }
 
 // keyword is the first word.
@@ -43,14 +45,16 @@ func (s *statement) word(n int) string {
 	return ""
 }
 
-// Bounds in bytes: of one file, and of all lines, which definitions, sequences and included
-// files can repeat, with lineCost for each line's statement; and of one line. maxIncludes is
-// the depth of included files.
+// Bounds: maxText is the size in bytes of one file, and of all lines in all. A line that
+// definitions, sequences and lists make counts lineCost bytes more. maxIncludes is the depth of
+// included files, maxBlocks the depth of blocks.
 const (
-	maxText     = 32 << 20
-	lineCost    = 128
-	maxLine     = 4096
-	maxIncludes = 16
+	maxText       = 32 << 20
+	lineCost      = 128
+	maxLine       = 1022 // keepalived splits longer lines
+	maxStatements = 1 << 21
+	maxIncludes   = 16
+	maxBlocks     = 64
 )
 
 // parser reads files into statements, by the rules of keepalived's lib/parser.c.
@@ -63,9 +67,9 @@ type parser struct {
 	// open are the blocks that have not ended, last is the statement that a block may follow.
 	open []*statement
 	last *statement
-	// size is the size of all lines so far, includes and depth are the numbers of files and
-	// of expansions that contain the current line.
-	size, includes, depth int
+	// size is the size of all lines so far, statements the number of all statements; includes
+	// and depth are the numbers of files and of expansions that contain the current line.
+	size, statements, includes, depth int
 }
 
 // parse returns the statements of a file and of those that it includes.
@@ -94,7 +98,7 @@ func (p *parser) file(name, text string) error {
 		switch {
 		case !closed:
 			return at.errorf("a quote is not closed")
-		case len(line) > maxLine:
+		case len(raw) > maxLine:
 			return at.errorf("the line is too long: want at most %d bytes", maxLine)
 		case raw == "":
 			p.define(unfinished)
@@ -119,24 +123,26 @@ func (p *parser) file(name, text string) error {
 // uncomment removes comments, and white space at both ends. It returns false if a quoted
 // string doesn't end. A backslash at the end of the line, after white space, stays.
 func uncomment(line string) (_ string, closed bool) {
-	quoted, continued := false, false
+	quoted, comment, continued := false, false, false
 	var out strings.Builder
-scan:
 	for i := 0; i < len(line); i++ {
+		from := i
 		switch c := line[i]; {
-		case c == '"':
+		case c == '"' && !comment:
 			quoted = !quoted
 		case c == '\\' && i+1 == len(line):
 			continued = true
-			break scan
+			continue
 		case c == '\\':
-			if i++; quoted || line[i] != '#' && line[i] != '!' {
-				out.WriteByte('\\')
+			if i++; !quoted && (line[i] == '#' || line[i] == '!') {
+				from = i
 			}
 		case !quoted && (c == '#' || c == '!'):
-			break scan
+			comment = true
 		}
-		out.WriteByte(line[i])
+		if !comment {
+			out.WriteString(line[from : i+1])
+		}
 	}
 	text := strings.Trim(out.String(), " \t")
 	if continued {
@@ -208,7 +214,9 @@ func (p *parser) add(at Place, line string) error {
 	for line != "" {
 		end := brace(line)
 		if end > 0 {
-			p.statement(at, line[:end])
+			if p.statement(at, line[:end]); p.statements > maxStatements {
+				return at.errorf("more than %d statements, with those of definitions, sequences and included files", maxStatements)
+			}
 			line = line[end:]
 			continue
 		}
@@ -216,7 +224,10 @@ func (p *parser) add(at Place, line string) error {
 		switch {
 		case line[0] == '{' && p.last == nil:
 			return at.errorf("{ without a keyword before it")
+		case line[0] == '{' && len(p.open) > maxBlocks:
+			return at.errorf("more than %d blocks inside each other", maxBlocks)
 		case line[0] == '{':
+			p.last.block = true
 			p.open = append(p.open, p.last)
 		case current == &p.root:
 			return at.errorf("} without an open block")
@@ -259,6 +270,7 @@ func (p *parser) statement(at Place, text string) {
 		s.words = append(s.words, word)
 	}
 	if len(s.words) > 0 {
+		p.statements++
 		block := p.open[len(p.open)-1]
 		block.body, p.last = append(block.body, s), s
 	}

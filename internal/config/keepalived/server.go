@@ -5,130 +5,183 @@ package keepalived
 import (
 	"math"
 	"net/netip"
-	"strconv"
-	"strings"
+	"slices"
 
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// maxWeight is IPVS_WEIGHT_LIMIT of keepalived.
-const maxWeight = 65535
+// maxWeight is IPVS_WEIGHT_MAX of keepalived.
+const maxWeight = math.MaxInt32
 
-// readServer reads the block of a real server, or a sorry_server, which has none. It returns nil if its address isn't valid.
-func (im *importer) readServer(v *virtual, s *statement) *server {
-	address, err := netip.ParseAddr(s.word(1))
-	if err != nil {
-		im.report(s, "%s %q: left out: want an IPv4 or IPv6 address", s.keyword(), s.word(1))
+// server is a real_server, or a sorry_server, which has no block.
+type server struct {
+	*statement
+	address netip.Addr
+	// port is 0 for the virtual server's.
+	port uint16
+	// weight is ownWeight, the file's, or scaled to lb.MaxWeight. ownWeight is -1 for the
+	// virtual server's.
+	weight, ownWeight int
+	maxConnections    int
+	// backup is a sorry_server.
+	backup bool
+	method method
+	probing
+	// checks have a counterpart; checked is set if the file has any check at all.
+	checks  []*check
+	checked bool
+}
+
+// newServer reads the address and the port of a server; it returns nil if they aren't valid.
+func (x *reader) newServer(s *statement) *server {
+	address, ok := x.address(s, 1)
+	if !ok {
 		return nil
 	}
-	r := &server{statement: s, address: address, ownWeight: v.weight, forward: v.forward, probing: v.probing}
-	if port := s.word(2); strings.Trim(port, "0") != "" {
-		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil {
-			im.report(s, "%s %s %q: left out: want a port from 1 to 65535", s.keyword(), address, port)
-			return nil
-		}
-		r.port = uint16(n)
+	port, ok := x.port(s, 2)
+	if !ok {
+		return nil
 	}
-	var checks []*statement
-	for _, s := range s.body {
-		switch keyword := s.keyword(); {
-		case strings.HasSuffix(keyword, "_CHECK") || strings.HasSuffix(keyword, "_GET"):
-			checks = append(checks, s)
-		case im.readProbing(&r.probing, s):
-		default:
-			im.readServerKeyword(r, s)
-		}
-	}
-	for _, s := range checks {
-		r.checked = true
-		c := im.readCheck(r, s)
-		if c == nil {
-			continue
-		}
-		if r.checks = append(r.checks, c); len(r.checks) > 1 {
-			im.report(s, "%s: a backend has one check: that on line %d is used", s.keyword(), r.checks[0].Line)
-		}
-	}
-	return r
+	return &server{statement: s, address: address, port: port, ownWeight: -1, method: x.v.method}
 }
 
-func (im *importer) readServerKeyword(r *server, s *statement) {
-	switch s.keyword() {
-	case "weight":
-		if n, ok := im.number(s, 0, maxWeight); ok {
-			r.ownWeight = n
+func (x *reader) realServer(s *statement) {
+	r := x.newServer(s)
+	if r == nil {
+		return
+	}
+	inner := &reader{importer: x.importer, v: x.v, r: r, probing: &r.probing}
+	if inner.block("real_server", s); !x.sameFamily(r) {
+		return
+	}
+	for _, other := range x.v.servers {
+		if other.address == r.address && other.port == r.port {
+			x.report(s, "%s %s: left out, as by keepalived: it is that of line %d", s.keyword(), r.address, other.Line)
+			return
 		}
-	case "lvs_method", "lb_kind":
-		r.forward = im.method(s, r.forward)
-	case "uthreshold":
-		if n, ok := im.number(s, 0, math.MaxUint32); ok {
-			if r.maxConnections = min(n, lb.MaxConnections); n > lb.MaxConnections {
-				im.report(s, "uthreshold %d: maxConnections is at most %d", n, lb.MaxConnections)
-			}
-		}
-	case "inhibit_on_failure":
-		if im.flag(s) {
-			im.leftOut(s)
-		}
-	default:
-		im.leftOut(s)
+	}
+	x.v.servers = append(x.v.servers, r)
+}
+
+// sorryServer reads a sorry_server. A later one replaces it.
+func (x *reader) sorryServer(s *statement) {
+	if r := x.newServer(s); r != nil {
+		r.backup, r.ownWeight = true, 1
+		x.v.sorry = r
 	}
 }
 
-// method reads a forwarding method and the options of its tunnel. Without a statement, or if
-// it isn't valid, it is the given one.
-func (im *importer) method(s *statement, otherwise lb.Forward) lb.Forward {
-	if s == nil {
-		return otherwise
+func (x *reader) sorryMethod(s *statement) {
+	if x.v.sorry == nil {
+		x.report(s, "%s: keepalived ignores it: there is no sorry_server before it", s.keyword())
+		return
 	}
-	switch s.word(1) {
-	case "NAT":
-		return lb.NAT
-	case "DR":
+	x.readMethod(s, &x.v.sorry.method)
+}
+
+// endServer completes a server with the settings that it inherits from its virtual server.
+func (x *reader) endServer(r *server) {
+	if r.ownWeight < 0 {
+		r.ownWeight = x.v.weight
+	}
+	r.probing.inherit(&x.v.probing)
+	for _, c := range r.checks {
+		c.probing.inherit(&r.probing)
+		x.endCheck(c)
+	}
+}
+
+func (x *reader) upperThreshold(s *statement) {
+	if n, ok := x.number(s, 1, 0, math.MaxUint32, true); ok {
+		if x.r.maxConnections = min(n, lb.MaxConnections); n > lb.MaxConnections {
+			x.report(s, "uthreshold %d: maxConnections is at most %d", n, lb.MaxConnections)
+		}
+	}
+}
+
+// inhibit reports a real server that keeps its flows when it fails.
+func (x *reader) inhibit(s *statement) {
+	var on *bool
+	if truth(func(*reader) **bool { return &on })(x, s); on != nil && *on {
+		x.report(s, "%s: %s", s.keyword(), noInhibit)
+	}
+}
+
+// method is a forwarding method with its tunnel; kind is empty if the file has none.
+type method struct{ kind, tunnel string }
+
+func (m *method) inherit(from *method) {
+	if m.kind == "" {
+		*m = *from
+	}
+}
+
+// forward returns the method's counterpart; NAT is keepalived's default.
+func (m *method) forward() lb.Forward {
+	switch {
+	case m.kind == "DR":
 		return lb.L2DSR
-	case "TUN":
-		return im.tunnel(s)
+	case m.kind == "TUN" && m.tunnel == "gue":
+		return lb.GUE
+	case m.kind == "TUN":
+		return lb.IPIP
+	default:
+		return lb.NAT
 	}
-	im.report(s, "%s %s: unknown method: %s is used", s.keyword(), s.word(1), otherwise)
-	return otherwise
 }
 
-func (im *importer) tunnel(s *statement) lb.Forward {
-	forward := lb.IPIP
-	for i := 2; i < len(s.words); i++ {
+// readMethod reads a method. keepalived ignores the options of a tunnel if one of them isn't
+// valid.
+func (x *reader) readMethod(s *statement, to *method) {
+	if !slices.Contains([]string{"NAT", "DR", "TUN"}, s.word(1)) {
+		x.report(s, "%s %s: keepalived ignores it: it knows NAT, DR and TUN", s.keyword(), s.word(1))
+		return
+	}
+	to.kind = s.word(1)
+	tunnel, port, checksum, valid := "ipip", 0, "nocsum", true
+	for i := 2; i < len(s.words) && valid; i++ {
 		switch option := s.word(i); option {
 		case "type":
 			i++
-			switch s.word(i) {
-			case "ipip":
-				forward = lb.IPIP
-			case "gue":
-				forward = lb.GUE
-			default:
-				im.report(s, "tunnel of type %s: there is no counterpart: ipip is used, for which backends need another device", s.word(i))
-			}
+			tunnel = s.word(i)
+			valid = slices.Contains([]string{"ipip", "gue", "gre"}, tunnel)
 		case "port":
-			if i++; s.word(i) != "6080" {
-				im.report(s, "tunnel to port %s: gue uses port 6080", s.word(i))
-			}
-		case "nocsum":
+			i++
+			port, valid = x.number(s, i, 1, math.MaxUint16, false)
+		case "nocsum", "csum", "remcsum":
+			checksum = option
 		default:
-			im.report(s, "tunnel with %s: checksums are zero over IPv4 and correct over IPv6", option)
+			valid = false
 		}
 	}
-	return forward
+	if !valid || (tunnel == "gue") != (port != 0) || tunnel == "ipip" && checksum != "nocsum" ||
+		tunnel == "gre" && checksum == "remcsum" {
+		x.report(s, "%s: keepalived ignores these options of a tunnel: gue needs a port, ipip has no checksum", s.keyword())
+		return
+	}
+	if to.tunnel = tunnel; to.kind != "TUN" {
+		return
+	}
+	if tunnel == "gre" {
+		x.report(s, "tunnel of type gre: there is no counterpart: ipip is used, for which backends need another device")
+	}
+	if port != 0 && port != 6080 {
+		x.report(s, "tunnel to port %d: gue uses port 6080", port)
+	}
+	if checksum != "nocsum" {
+		x.report(s, "tunnel with %s: checksums are zero over IPv4 and correct over IPv6", checksum)
+	}
 }
 
-// unifyMethods sets the virtual server's method to its first real server's, and reports real
-// servers with another one.
+// unifyMethods sets the service's method to its first real server's, and reports servers with
+// another one.
 func (im *importer) unifyMethods(v *virtual) {
 	for i, r := range v.servers {
 		if i == 0 {
-			v.forward = r.forward
+			v.forward = r.method.forward()
 		}
-		if r.forward != v.forward {
-			im.report(r.statement, "%s %s: a service has one method: %s in place of %s", r.keyword(), r.address, v.forward, r.forward)
+		if f := r.method.forward(); f != v.forward {
+			im.report(r.statement, "%s %s: a service has one method: %s in place of %s", r.keyword(), r.address, v.forward, f)
 		}
 	}
 }

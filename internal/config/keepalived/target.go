@@ -3,6 +3,8 @@
 package keepalived
 
 import (
+	"encoding/binary"
+	"math"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -38,76 +40,110 @@ type target struct {
 	mark uint32
 }
 
-// targets returns the VIPs of a virtual server. Protocol 0 is one that isn't balanced.
-func (im *importer) targets(s *statement, protocol lb.Protocol) []target {
-	switch s.word(1) {
+// targets returns the VIPs of a virtual server.
+func (im *importer) targets(v *virtual) []target {
+	switch v.word(1) {
 	case "fwmark":
-		return im.marked(s, s.word(2))
+		return im.marked(v.statement, 2, v.ipFamily)
 	case "group":
+		return im.grouped(v)
 	default:
-		if strings.ContainsAny(s.word(1), "-/") {
-			im.report(s, "%q: left out: a range of addresses has to be in a virtual_server_group", s.word(1))
-			return nil
-		}
-		return im.addressed(s, s.word(1), s.word(2), protocol)
+		text, _, _ := strings.Cut(v.word(1), "-")
+		text, _, _ = strings.Cut(text, "/")
+		return im.addressed(v.statement, text, 2, v.protocol)
 	}
-	g := im.groups[s.word(2)]
+}
+
+// grouped returns the VIPs of a virtual server's group.
+func (im *importer) grouped(v *virtual) []target {
+	g := im.groups[v.word(2)]
 	if g == nil {
-		im.report(s, "group %s: there is no such virtual_server_group", s.word(2))
+		im.report(v.statement, "group %s: there is no such virtual_server_group", v.word(2))
 		return nil
 	}
 	g.used = true
+	// Marks of group entries without a family have the virtual server's.
+	families := map[family]bool{}
+	var unknown []*statement
 	var all []target
 	for _, entry := range g.body {
-		if entry.keyword() == "fwmark" {
-			all = append(all, im.marked(entry, entry.word(1))...)
-		} else {
-			all = append(all, im.addressed(entry, entry.keyword(), entry.word(1), protocol)...)
-		}
 		if len(all) > maxServices {
 			break // reported when they are added
 		}
+		if entry.keyword() != "fwmark" {
+			more := im.addressed(entry, entry.keyword(), 1, v.protocol)
+			if all = append(all, more...); len(more) > 0 {
+				families[familyOf(more[0].Address)] = true
+			}
+			continue
+		}
+		switch f := ipFamilies[entry.word(2)]; {
+		case f != 0:
+			families[f] = true
+			all = append(all, im.marked(entry, 1, f)...)
+		case entry.word(2) != "":
+			im.report(entry, "fwmark %s %s: left out: want inet or inet6", entry.word(1), entry.word(2))
+		default:
+			unknown = append(unknown, entry)
+		}
+	}
+	f := v.ipFamily
+	switch {
+	case len(families) == 2 && (f != 0 || len(unknown) > 0), f != 0 && families[10-f]:
+		im.report(v.statement, "group %s: left out, as by keepalived: its address families don't match each other, or real servers", g.word(1))
+		return nil
+	case f == 0 && families[6]:
+		f = 6
+	case f == 0:
+		f = 4
+	}
+	for _, entry := range unknown {
+		all = append(all, im.marked(entry, 1, f)...)
 	}
 	return all
 }
 
-// marked returns the VIPs of a firewall mark.
-func (im *importer) marked(s *statement, text string) []target {
-	mark, err := strconv.ParseUint(text, 10, 32)
-	if err != nil || mark == 0 {
-		im.report(s, "fwmark %q: want a number from 1 to 4294967295", text)
+// marked returns the VIPs with the firewall mark that is the n-th parameter, and of a family.
+func (im *importer) marked(s *statement, n int, f family) []target {
+	mark, ok := im.number(s, n, 1, math.MaxUint32, true)
+	if !ok {
 		return nil
 	}
-	im.used[uint32(mark)] = true
-	vips := im.Marks[uint32(mark)]
-	if len(vips) == 0 {
-		im.report(s, "fwmark %d: left out: its addresses and ports are in the rules that set the mark: "+
-			"repeat them as --mark %d=ADDRESS:PORT/PROTOCOL", mark, mark)
+	im.used[uint32(mark)] = s
+	var all []target
+	for _, vip := range im.Marks[uint32(mark)] {
+		if familyOf(vip.Address) == f {
+			im.selected[vip] = true
+			all = append(all, target{vip, uint32(mark)})
+		}
 	}
-	all := make([]target, len(vips))
-	for i, vip := range vips {
-		all[i] = target{vip, uint32(mark)}
+	if len(all) == 0 {
+		im.report(s, "fwmark %d: left out: its IPv%d addresses and ports are in the rules that set the mark: "+
+			"repeat them as --mark %d=ADDRESS:PORT/PROTOCOL", mark, f, mark)
 	}
 	return all
 }
 
-// addressed returns the VIPs of an address, or of a range of addresses, and a port.
-func (im *importer) addressed(s *statement, address, port string, protocol lb.Protocol) []target {
+// addressed returns the VIPs of an address, or of a range of addresses, and of the port that is
+// the n-th parameter. Protocol 0 isn't balanced.
+func (im *importer) addressed(s *statement, address string, n int, protocol lb.Protocol) []target {
 	first, last, valid := addressRange(address)
-	number, err := strconv.ParseUint(port, 10, 16)
-	switch {
-	case !valid:
+	if !valid {
 		im.report(s, "%q: left out: want an address or a range of addresses", address)
-	case port == "" || strings.Trim(port, "0") == "":
+		return nil
+	}
+	port, ok := im.port(s, n)
+	switch {
+	case !ok:
+		im.report(s, "%s: left out, as by keepalived", address)
+	case port == 0:
 		im.report(s, "%s: left out: no port stands for all ports, and a service has one", address)
-	case err != nil:
-		im.report(s, "%q: left out: want a port from 1 to 65535", port)
 	case protocol == 0:
-		im.report(s, "%s port %s: left out: only TCP and UDP are balanced", address, port)
+		im.report(s, "%s port %d: left out: only TCP and UDP are balanced", address, port)
 	default:
 		var all []target
 		for a := first; len(all) <= maxServices; a = a.Next() {
-			all = append(all, target{VIP: lb.VIP{Address: a, Port: uint16(number), Protocol: protocol}})
+			all = append(all, target{VIP: lb.VIP{Address: a, Port: port, Protocol: protocol}})
 			if a == last {
 				break
 			}
@@ -122,7 +158,7 @@ func (im *importer) addressed(s *statement, address, port string, protocol lb.Pr
 func addressRange(text string) (first, last netip.Addr, valid bool) {
 	if strings.Contains(text, "/") {
 		prefix, err := netip.ParsePrefix(text)
-		if err != nil || prefix != prefix.Masked() {
+		if err != nil || prefix != prefix.Masked() || prefix.Bits() == 0 {
 			return first, last, false
 		}
 		end := prefix.Addr().AsSlice()
@@ -143,13 +179,18 @@ func addressRange(text string) (first, last netip.Addr, valid bool) {
 	case strings.ContainsAny(to, ".:"):
 		last, err = netip.ParseAddr(to)
 	case first.Is4():
-		last, err = netip.ParseAddr(from[:strings.LastIndex(from, ".")+1] + to)
+		var low uint64
+		low, err = strconv.ParseUint(to, 10, 8)
+		end := first.As4()
+		valid, end[3] = byte(low) > end[3], byte(low)
+		return first, netip.AddrFrom4(end), err == nil && valid
 	default:
 		var low uint64
 		low, err = strconv.ParseUint(to, 16, 16)
 		end := first.As16()
-		end[14], end[15] = byte(low>>8), byte(low)
-		last = netip.AddrFrom16(end)
+		valid = uint16(low) > binary.BigEndian.Uint16(end[14:])
+		binary.BigEndian.PutUint16(end[14:], uint16(low))
+		return first, netip.AddrFrom16(end), err == nil && valid
 	}
 	return first, last, err == nil && last.Zone() == "" && last.BitLen() == first.BitLen() && first.Compare(last) <= 0
 }

@@ -16,189 +16,284 @@ import (
 // virtual is a virtual_server.
 type virtual struct {
 	*statement
-	// protocol is 0 if it isn't balanced; unset is set if the file has none.
-	protocol  lb.Protocol
-	unset     bool
-	forward   lb.Forward
+	// protocol is 0 for SCTP, which isn't balanced; unset is set if the file has none.
+	protocol lb.Protocol
+	unset    bool
+	// ipFamily is 0 until it is known.
+	ipFamily  family
+	forward   lb.Forward // of the service
+	method    method
 	scheduler *statement
-	// flags are the scheduler's.
-	flags       map[string]*statement
-	persistence time.Duration
-	quorum      *statement
-	weight      int
-	family      *statement
+	// port, fallback and other are the scheduler's flags.
+	port, fallback, other *statement
+	persistence           time.Duration
+	quorumAt              *statement
+	quorum, weight        int
 	probing
 	servers []*server
+	sorry   *server
+}
+
+// family is an address family: 4, 6, or 0 if it isn't known.
+type family int
+
+var ipFamilies = map[string]family{"inet": 4, "inet6": 6}
+
+func familyOf(a netip.Addr) family {
+	if a.Is4() {
+		return 4
+	}
+	return 6
 }
 
 // virtualServer translates a virtual_server into a service for each address and port.
-func (im *importer) virtualServer(s *statement) {
-	first := len(im.findings)
-	v := im.readVirtual(s)
-	targets := im.targets(s, v.protocol)
+func (x *reader) virtualServer(s *statement) {
+	first := len(x.findings)
+	v := &virtual{statement: s, protocol: lb.UDP, unset: true, quorum: 1, weight: 1}
+	v.interval, v.timeout = &timer{value: time.Minute}, &timer{value: 5 * time.Second}
+	single := !slices.Contains([]string{"group", "fwmark"}, s.word(1))
+	if single {
+		address, ok := x.address(s, 1)
+		if !ok {
+			return
+		}
+		v.ipFamily = familyOf(address)
+	}
+	inner := &reader{importer: x.importer, v: v, probing: &v.probing}
+	inner.block("virtual_server", s)
+	inner.endVirtual()
+	targets := x.targets(v)
 	if len(v.servers) == 0 {
-		im.report(s, "virtual_server %s: left out: it has no real servers", s.word(1))
+		x.report(s, "virtual_server %s: left out: it has no real servers", s.word(1))
 		return
 	}
 	if v.unset && slices.ContainsFunc(targets, func(t target) bool { return t.mark == 0 }) {
-		im.report(s, "virtual_server %s: no protocol: it is UDP, as for keepalived", s.word(1))
+		x.report(s, "virtual_server %s: no protocol: it is UDP, as for keepalived", s.word(1))
 	}
-	base := im.base(v)
-	added := len(im.services)
+	base := x.base(v)
+	added := len(x.services)
 	for _, t := range targets {
-		if !im.addService(v, base, t) {
+		if !x.addService(v, base, t) {
 			break
 		}
 	}
-	if added < len(im.services) {
-		im.services[added].first, im.services[added].end = first, len(im.findings)
+	if added < len(x.services) {
+		x.services[added].first, x.services[added].end = first, len(x.findings)
 	}
 }
 
-// noCounterpart are keywords of virtual and real servers that are reported, with the reason.
-var noCounterpart = map[string]string{
-	"ops":                "datagrams from one port of a client are a flow, and go to one backend",
-	"hashed":             "it has no effect",
-	"persistence_engine": "clients are identified by their address",
-	"ha_suspend":         "backends are always checked",
-	"smtp_alert":         "metrics and alerts replace mail",
-	"snmp_name":          "metrics replace SNMP",
-	"omega":              "no scripts are run",
-	"hysteresis":         "routes that are lost repeatedly are damped instead",
-	"quorum_up":          "no scripts are run: BGP announces a VIP from minHealthy usable backends on",
-	"quorum_down":        "no scripts are run: BGP withdraws a VIP below minHealthy usable backends",
-	"notify_up":          "no scripts are run: metrics and alerts replace them",
-	"notify_down":        "no scripts are run: metrics and alerts replace them",
-	"lthreshold":         "a backend gets new connections again below maxConnections",
-	"inhibit_on_failure": "a backend that fails loses its flows to the others; to keep them, drain it",
+// endVirtual has the rules that apply at the end of a virtual server, whatever the order in it.
+func (x *reader) endVirtual() {
+	v := x.v
+	switch {
+	case len(v.servers) == 0:
+		return
+	case v.sorry != nil && !x.sameFamily(v.sorry):
+		v.sorry = nil
+	case v.sorry != nil:
+		v.servers = append(v.servers, v.sorry)
+	}
+	for _, r := range v.servers {
+		r.method.inherit(&v.method)
+		x.endServer(r)
+	}
+	x.unifyMethods(v)
+	x.scaleWeights(v)
+	if v.ipFamily > 0 || v.word(1) == "group" {
+		return
+	}
+	v.ipFamily = familyOf(v.servers[0].address)
+	for _, r := range v.servers { // all are tunnelled
+		if familyOf(r.address) != v.ipFamily {
+			v.ipFamily = 4
+		}
+	}
 }
 
-// readVirtual reads the block of a virtual server. Keywords that its real servers inherit may
-// follow them.
-func (im *importer) readVirtual(s *statement) *virtual {
-	v := &virtual{
-		statement: s, protocol: lb.UDP, unset: true, flags: map[string]*statement{}, weight: 1, probing: defaultProbing(),
+// sameFamily reports whether a real server or a sorry server has the address family of its
+// virtual server, or may have another because it is tunnelled. It defines an unknown family.
+func (x *reader) sameFamily(r *server) bool {
+	if r.method.kind == "TUN" {
+		return true
 	}
-	var method, sorry, sorryMethod *statement
-	var servers []*statement
-	for _, s := range s.body {
-		switch {
-		case s.keyword() == "real_server":
-			servers = append(servers, s)
-		case s.keyword() == "lb_kind" || s.keyword() == "lvs_method":
-			method = s
-		case s.keyword() == "sorry_server":
-			sorry = s
-		case s.keyword() == "sorry_server_lvs_method":
-			sorryMethod = s
-		case s.keyword() == "sorry_server_inhibit": // a backup keeps its flows
-		case im.readProbing(&v.probing, s):
-		default:
-			im.readVirtualKeyword(v, s)
-		}
+	if x.v.ipFamily == 0 {
+		x.v.ipFamily = familyOf(r.address)
 	}
-	v.forward = im.method(method, lb.NAT)
-	for _, s := range servers {
-		if server := im.readServer(v, s); server != nil {
-			v.servers = append(v.servers, server)
-		}
+	if x.v.ipFamily != familyOf(r.address) {
+		x.report(r.statement, "%s %s: left out, as by keepalived: it isn't of the virtual server's address family", r.keyword(), r.address)
+		return false
 	}
-	if sorry != nil {
-		if server := im.readServer(v, sorry); server != nil {
-			server.backup, server.forward = true, im.method(sorryMethod, v.forward)
-			v.servers = append(v.servers, server)
-		}
-	}
-	im.unifyMethods(v)
-	im.scaleWeights(v)
-	return v
+	return true
 }
 
-func (im *importer) readVirtualKeyword(v *virtual, s *statement) {
-	switch s.keyword() {
-	case "lb_algo", "lvs_sched":
-		v.scheduler = s
-	case "sh-port", "mh-port", "flag-2":
-		v.flags["port"] = s
-	case "sh-fallback", "mh-fallback", "flag-1":
-		v.flags["fallback"] = s
-	case "flag-3":
-		v.flags["flag-3"] = s
-	case "protocol":
-		im.readProtocol(v, s)
-	case "persistence_timeout":
-		v.persistence = im.persistence(s)
-	case "persistence_granularity":
-		if v.persistence == 0 {
-			v.persistence = defaultPersistence
-		}
-		if s.word(1) != "255.255.255.255" && s.word(1) != "128" {
-			im.report(s, "persistence_granularity %s: clients are addresses, not networks", s.word(1))
-		}
-	case "quorum":
-		v.quorum = s
-	case "weight":
-		if n, ok := im.number(s, 1, maxWeight); ok {
-			v.weight = n
-		}
-	case "ip_family":
-		v.family = s
+// schedulers are those that keepalived knows and no data plane has, with the nearest ones.
+var schedulers = map[string]struct {
+	nearest lb.Scheduler
+	text    string
+}{
+	"lblc":  {lb.SchedulerWLC, "it chooses by destination, which is the VIP"},
+	"lblcr": {lb.SchedulerWLC, "it chooses by destination, which is the VIP"},
+	"dh":    {lb.SchedulerMaglev, "it chooses by destination, which is the VIP"},
+	"sed":   {lb.SchedulerWLC, "it counts the new connection too"},
+	"nq":    {lb.SchedulerWLC, "it prefers idle backends"},
+	"twos":  {lb.SchedulerWLC, "it compares two random backends"},
+	"fo":    {lb.SchedulerWLC, "it uses only the backend of the highest weight, where all backends get flows"},
+	"ovf":   {lb.SchedulerWLC, "it fills one backend after the other, where all backends get flows"},
+}
+
+// scheduler reads the name of a scheduler; keepalived ignores one that it doesn't know.
+func (x *reader) scheduler(s *statement) {
+	if _, known := schedulers[s.word(1)]; !known && !slices.Contains([]string{"rr", "wrr", "lc", "wlc", "sh", "mh"}, s.word(1)) {
+		x.report(s, "%s %s: keepalived ignores it: there is no scheduler of this name, and the default is wlc", s.keyword(), s.word(1))
+		return
+	}
+	x.v.scheduler = s
+}
+
+// algorithm is the name of the scheduler, as far as it has been read.
+func (v *virtual) algorithm() string {
+	if v.scheduler == nil {
+		return ""
+	}
+	return v.scheduler.word(1)
+}
+
+// schedulerFlag reads a flag, which has an effect only after its scheduler.
+func (x *reader) schedulerFlag(s *statement) {
+	of, flag, _ := strings.Cut(s.keyword(), "-")
+	if of != "flag" && of != x.v.algorithm() {
+		x.report(s, "%s: keepalived ignores it: it doesn't follow lb_algo %s", s.keyword(), of)
+		return
+	}
+	switch flag {
+	case "fallback", "1":
+		x.v.fallback = s
+	case "port", "2":
+		x.v.port = s
 	default:
-		im.leftOut(s)
+		x.v.other = s
 	}
 }
 
-// leftOut reports a keyword that isn't translated.
-func (im *importer) leftOut(s *statement) {
-	if text, known := noCounterpart[s.keyword()]; known {
-		im.report(s, "%s: %s", s.keyword(), text)
-	} else {
-		im.report(s, "%s: unknown keyword", s.keyword())
+// schedule chooses the scheduler.
+func (im *importer) schedule(v *virtual, to *lb.Service) {
+	algorithm := v.algorithm()
+	if algorithm == "" {
+		algorithm = "wlc" // keepalived's default
 	}
-}
-
-func (im *importer) readProtocol(v *virtual, s *statement) {
-	v.unset = false
-	switch word := s.word(1); {
-	case strings.EqualFold(word, "TCP"):
-		v.protocol = lb.TCP
-	case strings.EqualFold(word, "UDP"):
-		v.protocol = lb.UDP
+	hashes := algorithm == "sh" || algorithm == "mh"
+	for _, flag := range []struct {
+		*statement
+		known bool
+	}{{v.port, hashes}, {v.fallback, algorithm == "mh"}, {v.other, false}} {
+		if flag.statement != nil && !flag.known {
+			im.report(flag.statement, "%s: there is no counterpart with the scheduler %s", flag.keyword(), algorithm)
+		}
+	}
+	near, known := schedulers[algorithm]
+	switch {
+	case algorithm == "mh" && v.port == nil:
+		to.Affinity = lb.AffinityClient // IPVS hashes the client's address
+	case algorithm == "mh":
+	case algorithm == "sh" && v.port != nil:
+		im.report(v.port, "%s: the scheduler is maglev, which hashes the client's port too", v.port.keyword())
+	case known:
+		to.Scheduler = near.nearest
+		im.report(v.scheduler, "scheduler %s: %s: the nearest is %s", algorithm, near.text, near.nearest)
 	default:
-		v.protocol = 0
-		im.report(s, "protocol %s: only TCP and UDP are balanced", word)
+		_ = to.Scheduler.UnmarshalText([]byte(algorithm)) // has the same names
 	}
 }
 
-// defaultPersistence is IPVS_SVC_PERSISTENT_TIMEOUT of keepalived.
-const defaultPersistence = 6 * time.Minute
-
-// persistence reads a time in seconds; one that isn't valid is the default.
-func (im *importer) persistence(s *statement) time.Duration {
-	if s.word(1) == "" {
-		return defaultPersistence
+func (x *reader) protocol(s *statement) {
+	switch word := strings.ToUpper(s.word(1)); word {
+	case "TCP":
+		x.v.protocol, x.v.unset = lb.TCP, false
+	case "UDP":
+		x.v.protocol, x.v.unset = lb.UDP, false
+	case "SCTP":
+		x.v.protocol, x.v.unset = 0, false
+		x.report(s, "protocol %s: only TCP and UDP are balanced", s.word(1))
+	default:
+		x.report(s, "protocol %s: keepalived ignores it: it knows TCP, UDP and SCTP", s.word(1))
 	}
-	n, ok := im.number(s, 1, math.MaxInt32)
+}
+
+// readFamily reads ip_family, which keepalived ignores if the family is known already.
+func (x *reader) readFamily(s *statement) {
+	f := ipFamilies[s.word(1)]
+	if f == 0 || x.v.ipFamily != 0 && x.v.ipFamily != f {
+		x.report(s, "ip_family %s: keepalived ignores it: the virtual server or an earlier directive is of another family", s.word(1))
+		return
+	}
+	x.v.ipFamily = f
+}
+
+// defaultPersistence is IPVS_SVC_PERSISTENT_TIMEOUT of keepalived, maxPersistence its
+// LVS_MAX_TIMEOUT in seconds.
+const (
+	defaultPersistence = 6 * time.Minute
+	maxPersistence     = 86400 * 31
+)
+
+// persistenceTimeout reads a time in seconds; keepalived ignores one that isn't valid.
+func (x *reader) persistenceTimeout(s *statement) {
+	if len(s.words) == 1 {
+		x.v.persistence = defaultPersistence
+		return
+	}
+	n, ok := x.number(s, 1, 1, maxPersistence, false)
 	if !ok {
-		return defaultPersistence
+		return
 	}
 	timeout := time.Duration(n) * time.Second
 	if timeout > lb.MaxAffinityTimeout {
-		im.report(s, "persistence_timeout %d: affinityTimeout is at most %s", n, duration(lb.MaxAffinityTimeout))
-		timeout = lb.MaxAffinityTimeout
+		x.report(s, "persistence_timeout %d: affinityTimeout is at most %s", n, duration(lb.MaxAffinityTimeout))
 	}
-	return timeout
+	x.v.persistence = min(timeout, lb.MaxAffinityTimeout)
+}
+
+// granularity reads the mask of an IPv4 client's address, or the length of an IPv6 one's. It
+// defines an unknown address family, and makes the service persistent.
+func (x *reader) granularity(s *statement) {
+	f := x.v.ipFamily
+	if f == 0 {
+		f = 6
+		if strings.Contains(s.word(1), ".") {
+			f = 4
+		}
+	}
+	if f == 6 {
+		if _, ok := x.number(s, 1, 1, 128, false); !ok {
+			return
+		}
+	} else if strings.Trim(s.word(1), "0123456789.") != "" {
+		x.report(s, "persistence_granularity %s: keepalived ignores it: want a mask such as 255.255.255.255", s.word(1))
+		return
+	}
+	if s.word(1) != map[family]string{4: "255.255.255.255", 6: "128"}[f] {
+		x.report(s, "persistence_granularity %s: clients are addresses, not networks", s.word(1))
+	}
+	x.v.ipFamily = f
+	if x.v.persistence == 0 {
+		x.v.persistence = defaultPersistence
+	}
+}
+
+// readQuorum reads the weight that a virtual server needs.
+func (x *reader) readQuorum(s *statement) {
+	x.v.quorumAt, x.v.quorum = s, 1
+	if n, ok := x.number(s, 1, 1, math.MaxUint32, true); ok {
+		x.v.quorum = n
+	}
 }
 
 // base returns the common fields of a virtual server's services.
 func (im *importer) base(v *virtual) lb.Service {
-	base := lb.Service{Forward: v.forward, MinHealthy: 1}
+	base := lb.Service{Forward: v.forward, MinHealthy: im.minHealthy(v)}
 	im.schedule(v, &base)
 	if v.persistence > 0 {
 		base.Affinity, base.AffinityTimeout = lb.AffinityClient, v.persistence
-	}
-	if v.quorum != nil {
-		base.MinHealthy = im.minHealthy(v)
 	}
 	return base
 }
@@ -206,12 +301,11 @@ func (im *importer) base(v *virtual) lb.Service {
 // minHealthy returns the smallest number of backends whose weights reach the quorum. A backup is
 // one backend, for which the VIP is announced too.
 func (im *importer) minHealthy(v *virtual) int {
-	quorum, ok := im.number(v.quorum, 1, math.MaxInt32)
-	if !ok || quorum == 1 {
+	if v.quorum == 1 {
 		return 1
 	}
-	if slices.ContainsFunc(v.servers, func(s *server) bool { return s.backup }) {
-		im.report(v.quorum, "quorum %d: the sorry_server is used while no real server is: minHealthy is 1", quorum)
+	if v.sorry != nil {
+		im.report(v.quorumAt, "quorum %d: the sorry_server is used while no real server is: minHealthy is 1", v.quorum)
 		return 1
 	}
 	weights := make([]int, len(v.servers))
@@ -221,12 +315,12 @@ func (im *importer) minHealthy(v *virtual) int {
 	slices.Sort(weights)
 	slices.Reverse(weights)
 	n, sum := 0, 0
-	for n < len(weights) && sum < quorum {
+	for n < len(weights) && sum < v.quorum {
 		sum += weights[n]
 		n++
 	}
 	n = max(1, n)
-	im.report(v.quorum, "quorum %d: minHealthy %d counts backends, not their weights, and BGP withdraws the VIP below it", quorum, n)
+	im.report(v.quorumAt, "quorum %d: minHealthy %d counts backends, not their weights, and BGP withdraws the VIP below it", v.quorum, n)
 	return n
 }
 
@@ -243,9 +337,6 @@ func (im *importer) addService(v *virtual, s lb.Service, t target) bool {
 			t.VIP, maxServices, maxAllBackends)
 		return false
 	}
-	if v.family != nil && (v.family.word(1) == "inet") != t.Address.Is4() {
-		im.report(v.family, "ip_family %s: %s is of the other family", v.family.word(1), t.VIP)
-	}
 	for _, server := range v.servers {
 		port := t.Port
 		switch {
@@ -260,6 +351,11 @@ func (im *importer) addService(v *virtual, s lb.Service, t target) bool {
 			Address: server.address, Port: port, Weight: server.weight, Backup: server.backup, MaxConnections: server.maxConnections,
 		})
 	}
+	if other := im.mixed(&s); other != nil {
+		im.report(v.statement, "%s: left out: the firewall mark %d has port %d of %s too, and backends with another port",
+			t.VIP, t.mark, other.Port, other.VIP)
+		return true
+	}
 	s.Health = im.health(v, &s)
 	s, ok := im.valid(s, v.statement, v.servers)
 	if ok {
@@ -270,64 +366,20 @@ func (im *importer) addService(v *virtual, s lb.Service, t target) bool {
 	return true
 }
 
-// schedule chooses the scheduler.
-func (im *importer) schedule(v *virtual, to *lb.Service) {
-	word, at := "wlc", v.statement // keepalived's default
-	if v.scheduler != nil {
-		word, at = v.scheduler.word(1), v.scheduler
+// mixed returns a service of the same firewall mark that can't be one IPVS service with s: packets
+// to different ports keep them, so backends can't have others.
+func (im *importer) mixed(s *lb.Service) *service {
+	translates := func(s *lb.Service) bool {
+		return slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Port != s.Port })
 	}
-	hashes := word == "sh" || word == "mh"
-	for _, flag := range []string{"port", "fallback", "flag-3"} {
-		if s := v.flags[flag]; s != nil && (!hashes || flag == "flag-3" || flag == "fallback" && word == "sh") {
-			im.report(s, "%s: there is no counterpart with the scheduler %s", s.keyword(), word)
+	for i := range im.services {
+		other := &im.services[i].Service
+		if s.FirewallMark == 0 || other.FirewallMark != s.FirewallMark || other.Port == s.Port {
+			continue
+		}
+		if familyOf(other.Address) == familyOf(s.Address) && (translates(s) || translates(other)) {
+			return &im.services[i]
 		}
 	}
-	switch port := v.flags["port"]; {
-	case word == "mh" && port == nil:
-		to.Affinity = lb.AffinityClient // IPVS hashes the client's address
-	case word == "mh":
-	case word == "sh" && port != nil:
-		im.report(port, "%s: the scheduler is maglev, which hashes the client's port too", port.keyword())
-	case to.Scheduler.UnmarshalText([]byte(word)) == nil && word != "maglev":
-	default:
-		n, known := nearest[word]
-		if !known {
-			n.text = "there is no scheduler of this name"
-		}
-		to.Scheduler = n.scheduler
-		im.report(at, "scheduler %s: %s: the nearest is %s", word, n.text, n.scheduler)
-	}
-}
-
-// nearest are the schedulers that replace those that no data plane has.
-var nearest = map[string]struct {
-	scheduler lb.Scheduler
-	text      string
-}{
-	"lblc":  {lb.SchedulerWLC, "it chooses by destination, which is the VIP"},
-	"lblcr": {lb.SchedulerWLC, "it chooses by destination, which is the VIP"},
-	"dh":    {lb.SchedulerMaglev, "it chooses by destination, which is the VIP"},
-	"sed":   {lb.SchedulerWLC, "it counts the new connection too"},
-	"nq":    {lb.SchedulerWLC, "it prefers idle backends"},
-	"twos":  {lb.SchedulerWLC, "it compares two random backends"},
-	"fo":    {lb.SchedulerWLC, "it uses only the backend of the highest weight, where all backends get flows"},
-	"ovf":   {lb.SchedulerWLC, "it fills one backend after the other, where all backends get flows"},
-}
-
-// server is a real_server.
-type server struct {
-	*statement
-	address netip.Addr
-	// port is 0 for the virtual server's.
-	port uint16
-	// weight is ownWeight, the file's, or scaled to lb.MaxWeight.
-	weight, ownWeight int
-	maxConnections    int
-	// backup is a sorry_server.
-	backup  bool
-	forward lb.Forward
-	probing
-	// checks have a counterpart; checked is set if the file has any check at all.
-	checks  []*check
-	checked bool
+	return nil
 }

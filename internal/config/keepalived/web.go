@@ -10,94 +10,80 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// readWeb reads the keywords of HTTP_GET and SSL_GET.
-func (im *importer) readWeb(c *check, s *statement) bool {
-	if c.Type != lb.HealthHTTP && c.Type != lb.HealthHTTPS {
-		return false
-	}
-	switch s.keyword() {
-	case "url":
-		im.readURL(c, s)
-	case "http_protocol":
-		if s.word(1) != "1.1" {
-			im.report(s, "http_protocol %s: requests are of HTTP/1.1", s.word(1))
-		}
-	case "enable_sni": // names are always sent
-	case "sni_name":
-		if s.word(1) != "" && c.Type == lb.HealthHTTPS {
-			c.TLS = &lb.HealthTLS{ServerName: s.word(1)}
-		}
-	case "fast_recovery": // of several URLs
-	case "tls_compliant":
-		im.report(s, "tls_compliant: there is no counterpart")
-	default:
-		return false
-	}
-	return true
+// url is a URL of HTTP_GET and SSL_GET.
+type url struct {
+	*statement
+	path, host string
+	status     lb.StatusSet
+	// pattern is a regular expression with its options; inverted must not match.
+	pattern, inverted *statement
+	options           []*statement
 }
 
-// readURL reads the block of a URL. Only the first one is probed.
-func (im *importer) readURL(c *check, s *statement) {
-	if c.url != nil {
-		im.report(s, "url: a check has one: that on line %d is used", c.url.Line)
-		return
+// readURL reads the block of a URL. Only the first one with a path is probed.
+func (x *reader) readURL(s *statement) {
+	u := &url{statement: s}
+	inner := &reader{importer: x.importer, v: x.v, r: x.r, c: x.c, u: u, probing: x.probing}
+	switch inner.block("url", s); {
+	case u.path == "":
+		x.report(s, "url: keepalived ignores it: it has no path")
+	case x.c.url != nil:
+		x.report(s, "url: a check has one: that on line %d is used", x.c.url.Line)
+	default:
+		x.c.url = u
 	}
-	c.Status = lb.StatusSet{{Low: 200, High: 299}}
-	var pattern, options, inverted *statement
-	for _, s := range s.body {
-		switch s.keyword() {
-		case "path":
-			c.url, c.Path = s, s.word(1)
-		case "status_code":
-			im.readStatus(c, s)
-		case "virtualhost":
-			c.Host = s.word(1)
-		case "regex":
-			pattern = s
-		case "regex_options":
-			options = s
-		case "regex_no_match":
-			inverted = s
-		case "digest":
-			im.report(s, "digest: there is no counterpart: health.body matches a response by a regular expression")
-		case "regex_stack", "tls_compliant":
-			im.report(s, "%s: there is no counterpart", s.keyword())
-		case "regex_min_offset", "regex_max_offset":
-			im.report(s, "%s: the first 64 KiB of a response are searched", s.keyword())
-		default:
-			im.report(s, "%s: unknown keyword", s.keyword())
-		}
+}
+
+// useURL sets a check's fields of its URL.
+func (im *importer) useURL(c *check) {
+	u := c.url
+	c.Path, c.Host, c.Status = u.path, u.host, u.status
+	if len(c.Status) == 0 {
+		c.Status = lb.StatusSet{{Low: 200, High: 299}}
 	}
 	switch {
-	case inverted != nil:
-		im.report(inverted, "regex_no_match: there is no counterpart: the regular expression is left out")
-	case pattern != nil:
-		im.readPattern(c, pattern, options)
-	case options != nil:
-		im.report(options, "regex_options: there is no regular expression")
+	case u.inverted != nil:
+		im.report(u.inverted, "regex_no_match: there is no counterpart: the regular expression is left out")
+	case u.pattern != nil:
+		im.readPattern(c, u.pattern, u.options)
+	case len(u.options) > 0:
+		im.report(u.options[0], "regex_options: there is no regular expression")
 	}
 }
 
-// readStatus reads codes and ranges.
-func (im *importer) readStatus(c *check, s *statement) {
-	var set lb.StatusSet
-	if err := set.UnmarshalText([]byte(strings.Join(s.words[1:], ","))); err != nil {
-		im.report(s, "status_code: %v", err)
-		return
+func (x *reader) httpProtocol(s *statement) {
+	if s.word(1) != "1.1" {
+		x.report(s, "http_protocol %s: requests are of HTTP/1.1", s.word(1))
 	}
-	c.Status = set
+}
+
+// statusCode adds codes and ranges to the codes of earlier lines. keepalived ignores words that
+// aren't valid.
+func (x *reader) statusCode(s *statement) {
+	for _, word := range s.words[1:] {
+		var set lb.StatusSet
+		all := append(strings.Split(x.u.status.String(), ","), word)
+		if len(x.u.status) == 0 {
+			all = all[1:]
+		}
+		if err := set.UnmarshalText([]byte(strings.Join(all, ","))); err != nil || strings.Contains(word, ",") {
+			x.report(s, "status_code %q: keepalived ignores it: want a code or a range from 100 to 599", word)
+			continue
+		}
+		x.u.status = set
+	}
 }
 
 // readPattern reads a regular expression with a shell's quotes and escapes.
-func (im *importer) readPattern(c *check, s, options *statement) {
+func (im *importer) readPattern(c *check, s *statement, options []*statement) {
 	words := shellWords(s.text)
 	if len(words) != 2 {
 		im.report(s, "regex: left out: want one expression, in quotes if it has spaces")
 		return
 	}
 	var flags strings.Builder
-	if options != nil {
-		for _, option := range options.words[1:] {
+	for _, o := range options {
+		for _, option := range o.words[1:] {
 			switch option {
 			case "caseless":
 				flags.WriteByte('i')
@@ -107,11 +93,14 @@ func (im *importer) readPattern(c *check, s, options *statement) {
 				flags.WriteByte('s')
 			case "ungreedy", "utf", "never_utf", "ucp", "never_ucp": // whether it matches doesn't depend on them
 			default:
-				im.report(options, "regex_options %s: there is no counterpart", option)
+				im.report(o, "regex_options %s: there is no counterpart", option)
 			}
 		}
 	}
 	body := words[1]
+	if strings.Contains(body, "$") && !strings.Contains(flags.String(), "m") {
+		im.report(s, "regex: in RE2, $ is the end of a text, and not also before a last line break")
+	}
 	if flags.Len() > 0 {
 		body = "(?" + flags.String() + ")" + body
 	}
