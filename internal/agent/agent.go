@@ -136,7 +136,7 @@ func New(c Config) *Agent {
 		Paths:   c.Plane,
 		Prober:  check.New,
 		Probes:  check.MaxProbes(),
-		Report:  a.intake.judge,
+		Report:  a.intake.applyVerdicts,
 		Earlier: store.LoadVerdicts(c.Verdicts, c.Log),
 		Log:     c.Log,
 	})
@@ -196,7 +196,7 @@ func (a *Agent) Run(ctx context.Context, claim *control.Claim, terminate <-chan 
 	}
 	group.Go(func() error {
 		defer a.intake.handoffs.waiting.Wait()
-		return a.Source.Run(ctx, func(u source.Update) error { return a.intake.take(ctx, u) })
+		return a.Source.Run(ctx, func(u source.Update) error { return a.intake.apply(ctx, u) })
 	})
 	group.Go(func() error { return control.Serve(ctx, socket, a, a.observer, a.Log) })
 	group.Go(func() error { return a.start(ctx) })

@@ -54,7 +54,7 @@ func TestHandOffRelayed(t *testing.T) {
 
 func mustTake(t *testing.T, in *intake, u source.Update) {
 	t.Helper()
-	if err := in.take(t.Context(), u); err != nil {
+	if err := in.apply(t.Context(), u); err != nil {
 		t.Fatal(err)
 	}
 }

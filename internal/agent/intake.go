@@ -38,8 +38,8 @@ type intake struct {
 	handoffs handoffs
 }
 
-// take applies an update. Hand-offs that it begins end with ctx.
-func (in *intake) take(ctx context.Context, u source.Update) error {
+// apply passes an update to health and the store. Hand-offs that it begins end with ctx.
+func (in *intake) apply(ctx context.Context, u source.Update) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if u.Routes != nil && in.announcer != nil {
@@ -105,9 +105,9 @@ func (in *intake) refused(err error) error {
 	return err
 }
 
-// judge applies verdicts of health checks, as they are when no update is under way.
-func (in *intake) judge(take func() []health.Verdict) {
+// applyVerdicts applies verdicts of health checks, as they are when no update is under way.
+func (in *intake) applyVerdicts(verdicts func() []health.Verdict) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.store.Judge(take())
+	in.store.ApplyVerdicts(verdicts())
 }

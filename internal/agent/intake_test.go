@@ -50,7 +50,7 @@ func startIntake(t *testing.T) *intake {
 	in := &intake{store: store.New(), log: slog.New(slog.DiscardHandler)}
 	in.monitor = health.New(health.Config{
 		Paths: health.DirectPaths{}, Prober: func(*lb.HealthCheck) health.Prober { return instantProber{} },
-		Probes: 2 * probedAtOnce, Report: in.judge, Log: in.log,
+		Probes: 2 * probedAtOnce, Report: in.applyVerdicts, Log: in.log,
 	})
 	fake.Run(t, fake.Part(in.monitor.Run))
 	return in
@@ -93,7 +93,7 @@ func TestImmediateVerdicts(t *testing.T) {
 				return n
 			}
 			for round := range rounds {
-				if err := in.take(t.Context(), update(round)); err != nil {
+				if err := in.apply(t.Context(), update(round)); err != nil {
 					t.Fatal(err)
 				}
 				await.True(t, 30*time.Second, "each known verdict is in the store", func() bool {
@@ -140,11 +140,11 @@ func TestServicesOneByOne(t *testing.T) {
 	defer plane.Close()
 	stop := fake.Run(t, fake.Part(reconcile.New(plane, in.store, in.log).Run))
 	services := checkedServices(0, count)
-	if err := in.take(t.Context(), source.Update{Whole: true}); err != nil {
+	if err := in.apply(t.Context(), source.Update{Whole: true}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range services {
-		if err := in.take(t.Context(), source.Update{Changed: services[i : i+1]}); err != nil {
+		if err := in.apply(t.Context(), source.Update{Changed: services[i : i+1]}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -172,7 +172,7 @@ func TestServicesOneByOne(t *testing.T) {
 func TestRefusedUpdate(t *testing.T) {
 	in := startIntake(t)
 	services := checkedServices(0, 3)
-	if err := in.take(t.Context(), source.Update{Whole: true, Changed: services[:2]}); err != nil {
+	if err := in.apply(t.Context(), source.Update{Whole: true, Changed: services[:2]}); err != nil {
 		t.Fatal(err)
 	}
 	want := states(in)
@@ -181,7 +181,7 @@ func TestRefusedUpdate(t *testing.T) {
 		"whole":  {Whole: true, Changed: []lb.Service{services[0], services[2]}},
 		"change": {Changed: services[2:], Removed: []lb.VIP{services[1].VIP}},
 	} {
-		if err := in.take(t.Context(), u); err == nil {
+		if err := in.apply(t.Context(), u); err == nil {
 			t.Errorf("%s: two services with the same name are accepted", name)
 		}
 		if got := states(in); !slices.Equal(got, want) {

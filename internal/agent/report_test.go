@@ -95,7 +95,7 @@ func TestReport(t *testing.T) {
 		}
 
 		dead := services[1].Backends[0].ID()
-		agent.Store.Judge([]health.Verdict{{VIP: services[1].VIP, Backend: dead, State: health.State{Checked: true, Known: true, Reason: "timeout"}}})
+		agent.Store.ApplyVerdicts([]health.Verdict{{VIP: services[1].VIP, Backend: dead, State: health.State{Checked: true, Known: true, Reason: "timeout"}}})
 		time.Sleep(time.Second)
 		got := reports()
 		if len(got) != 2 || got[1].status.Backends.Unhealthy != 1 || len(got[1].status.Unhealthy) != 1 ||
@@ -139,7 +139,7 @@ func TestReportRateLimit(t *testing.T) {
 			if n == changes/2+3 {
 				before := len(reports())
 				judged := checkedServices(0, 1)[0]
-				agent.Store.Judge([]health.Verdict{{VIP: judged.VIP, Backend: judged.Backends[0].ID(), State: health.State{Checked: true, Known: true, Reason: "timeout"}}})
+				agent.Store.ApplyVerdicts([]health.Verdict{{VIP: judged.VIP, Backend: judged.Backends[0].ID(), State: health.State{Checked: true, Known: true, Reason: "timeout"}}})
 				time.Sleep(time.Second)
 				if got := reports()[before:]; len(got) == 0 || len(got[0].status.Unhealthy) != 1 {
 					t.Errorf("sent %+v, want the dead backend", got)
@@ -259,7 +259,7 @@ func TestReportIsSharedAmongNamespaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range services {
-		r.store.Judge([]health.Verdict{{VIP: s.VIP, Backend: s.Backends[0].ID(), State: health.State{Checked: true, Known: true, Reason: "timeout"}}})
+		r.store.ApplyVerdicts([]health.Verdict{{VIP: s.VIP, Backend: s.Backends[0].ID(), State: health.State{Checked: true, Known: true, Reason: "timeout"}}})
 		r.store.SetStatus([]store.Status{{Name: s.Name, VIP: s.VIP, Error: "no memory"}}, nil)
 	}
 	got, _ := r.complete(v1alpha1.BalancerNodeStatus{})

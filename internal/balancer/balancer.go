@@ -114,7 +114,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		c.Hook = openHook(conf, events, o.Log)
 		c.Speaker = c.Hook
 	}
-	stopPods, err := o.leadToPods(ctx, conf, &c.Speaker)
+	stopPods, err := o.routeToPods(ctx, conf, &c.Speaker)
 	if err != nil {
 		return err
 	}
@@ -233,9 +233,9 @@ func openHook(conf *config.Config, events *observe.Recorder, log *slog.Logger) *
 	})
 }
 
-// leadToPods leads VIPs to the balancer pods of the node until stop is called. Their prefixes
+// routeToPods routes VIPs to the balancer pods of the node until stop is called. Their prefixes
 // are announced by a speaker in the place of the given one, if there is one.
-func (o Options) leadToPods(ctx context.Context, conf *config.Config, speaker *agent.Speaker) (stop func(), err error) {
+func (o Options) routeToPods(ctx context.Context, conf *config.Config, speaker *agent.Speaker) (stop func(), err error) {
 	if !o.BalancerPods {
 		return func() {}, nil
 	}

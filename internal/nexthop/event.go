@@ -13,7 +13,7 @@ import (
 )
 
 // The methods of this file take events. Each marks the entries that the event
-// may concern, so that settle decides them again, and no others: thousands of
+// may concern, so that decideMarked decides them again, and no others: thousands of
 // routes, neighbours and devices that aren't the backends' change often on a
 // busy node.
 

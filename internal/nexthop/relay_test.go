@@ -49,7 +49,7 @@ func TestRelay(t *testing.T) {
 	} {
 		*toNode = change
 		table.rerouteAll()
-		if got := settled(t, table); !slices.Contains(got, vip) {
+		if got := changed(t, table); !slices.Contains(got, vip) {
 			t.Errorf("%s: no notification", name)
 		}
 		got := table.follow(vip, []Target{relayed})[0]
@@ -58,7 +58,7 @@ func TestRelay(t *testing.T) {
 		}
 		*toNode = direct(eth0)
 		table.rerouteAll()
-		if got := settled(t, table); !slices.Contains(got, vip) {
+		if got := changed(t, table); !slices.Contains(got, vip) {
 			t.Errorf("after %s: no notification", name)
 		}
 		if got := table.follow(vip, []Target{relayed})[0]; !got.Hop.Relay {
@@ -75,14 +75,14 @@ func TestRelayLost(t *testing.T) {
 	table, _, toNode := relays(t)
 	table.follow(vipOf(1), []Target{relayed})
 	table.neighbourChanged(key0("10.0.0.12"), managed(neighbour{state: unix.NUD_FAILED}))
-	settled(t, table)
+	changed(t, table)
 	got := table.follow(vipOf(1), []Target{relayed})[0]
 	if text(got.Err) != "neighbour 10.0.0.12 on eth0 is unresolved" {
 		t.Errorf("%+v", got)
 	}
 	toNode.down = true
 	table.rerouteAll()
-	settled(t, table)
+	changed(t, table)
 	if got := table.follow(vipOf(1), []Target{relayed})[0]; text(got.Err) != "interface eth0 is down" {
 		t.Errorf("%+v", got)
 	}

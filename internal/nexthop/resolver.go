@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// settleDelay is how long events are collected before targets are decided
+	// decideDelay is how long events are collected before targets are decided
 	// again. It is part of the 10 ms from a change of a backend to its effect on
 	// packets.
-	settleDelay = 2 * time.Millisecond
+	decideDelay = 2 * time.Millisecond
 	// tickInterval is the interval of checks for changes without events.
 	tickInterval = time.Second
 )
@@ -38,7 +38,7 @@ type Resolver struct {
 	notify func(lb.VIP)
 	closed bool
 
-	// marked wakes the goroutine that settles, interfaces the reader of Interfaces;
+	// marked wakes the goroutine that decides, interfaces the reader of Interfaces;
 	// each has room for one wake-up.
 	marked     chan struct{}
 	interfaces chan struct{}
@@ -185,11 +185,11 @@ func wake(waiting chan<- struct{}) {
 	}
 }
 
-// run settles the entries that events have marked, some time after the first event.
+// run decides again on the entries that events have marked, some time after the first event.
 func (r *Resolver) run() {
 	tick := time.NewTicker(tickInterval)
 	defer tick.Stop()
-	var settle <-chan time.Time
+	var due <-chan time.Time
 	for {
 		select {
 		case <-r.done:
@@ -197,12 +197,12 @@ func (r *Resolver) run() {
 		case <-tick.C:
 			r.tick()
 		case <-r.marked:
-			if settle == nil {
-				settle = time.After(settleDelay)
+			if due == nil {
+				due = time.After(decideDelay)
 			}
-		case <-settle:
-			settle = nil
-			r.settle()
+		case <-due:
+			due = nil
+			r.notifyChanged()
 		}
 	}
 }
@@ -214,15 +214,15 @@ func (r *Resolver) tick() {
 	wake(r.marked)
 }
 
-// settle notifies of the services that are reached differently now. After an error
+// notifyChanged notifies of the services that are reached differently now. After an error
 // the next tick tries again.
-func (r *Resolver) settle() {
+func (r *Resolver) notifyChanged() {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
 		return
 	}
-	vips, err := r.table.settle()
+	vips, err := r.table.decideMarked()
 	notify := r.notify
 	r.mu.Unlock()
 	if err != nil {

@@ -30,7 +30,7 @@ type kernel interface {
 }
 
 // table holds the followed targets, the dependencies of each and its result. Events
-// only mark entries; settle does the work, once for all events that came together.
+// only mark entries; decideMarked does the work, once for all events that came together.
 // It isn't safe for concurrent use.
 type table struct {
 	kernel kernel
@@ -238,9 +238,9 @@ func (t *table) ports(bridge int) []Port {
 	return ports
 }
 
-// settle decides again on entries that events have marked since the last call, and
+// decideMarked decides again on entries that events have marked since the last call, and
 // returns the services of which a target is reached differently now, in order.
-func (t *table) settle() ([]lb.VIP, error) {
+func (t *table) decideMarked() ([]lb.VIP, error) {
 	if t.unsynced {
 		if err := t.sync(); err != nil {
 			return nil, err

@@ -91,19 +91,19 @@ func onLink(addresses ...string) []Target {
 	return targets
 }
 
-func settled(t *testing.T, table *table) []lb.VIP {
+func changed(t *testing.T, table *table) []lb.VIP {
 	t.Helper()
-	vips, err := table.settle()
+	vips, err := table.decideMarked()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return vips
 }
 
-// wantChanged settles the table and checks for how many services something has changed.
+// wantChanged decides again and checks for how many services something has changed.
 func wantChanged(t *testing.T, table *table, services int) {
 	t.Helper()
-	if got := settled(t, table); len(got) != services {
+	if got := changed(t, table); len(got) != services {
 		t.Errorf("changed %v, want %d services", got, services)
 	}
 }
@@ -134,7 +134,7 @@ func TestFollow(t *testing.T) {
 	}
 	table.follow(vipOf(2), onLink("10.0.0.21", "10.0.0.22"))
 	table.neighbourChanged(key0("10.0.0.21"), managed(reachable(macBackend)))
-	if got := settled(t, table); !slices.Equal(got, []lb.VIP{vipOf(1), vipOf(2)}) {
+	if got := changed(t, table); !slices.Equal(got, []lb.VIP{vipOf(1), vipOf(2)}) {
 		t.Errorf("changed %v", got)
 	}
 	if got := table.follow(vipOf(1), onLink("10.0.0.21")); got[0].Err != nil || got[0].Hop.Destination != macBackend {
@@ -202,7 +202,7 @@ func TestUnrelatedEvents(t *testing.T) {
 		table.addressChanged(1000+i, other)
 		table.linkChanged(k.device[eth0])
 	}
-	if got := settled(t, table); len(got) != 0 || k.lookups != 0 {
+	if got := changed(t, table); len(got) != 0 || k.lookups != 0 {
 		t.Errorf("changed %v after %d look-ups", got, k.lookups)
 	}
 }
@@ -234,7 +234,7 @@ func TestRelatedEvents(t *testing.T) {
 			table.follow(vipOf(1), []Target{tunnel})
 			k.lookups = 0
 			test.event(table)
-			settled(t, table)
+			changed(t, table)
 			if k.lookups != test.want {
 				t.Errorf("%d look-ups, want %d", k.lookups, test.want)
 			}
@@ -258,7 +258,7 @@ func TestLinkEvents(t *testing.T) {
 	down := k.device[eth0]
 	down.up = false
 	table.linkChanged(down)
-	if got := settled(t, table); !slices.Equal(got, []lb.VIP{vipOf(1), vipOf(2)}) {
+	if got := changed(t, table); !slices.Equal(got, []lb.VIP{vipOf(1), vipOf(2)}) {
 		t.Errorf("changed %v", got)
 	}
 	wantError(t, table, vipOf(1), onLink("10.0.0.21"), "interface eth0 is down")
@@ -293,7 +293,7 @@ func TestBridgePorts(t *testing.T) {
 		{"it is removed", func() { table.linkGone(nic) }, true, []lb.VIP{vipOf(1)}},
 	} {
 		step.event()
-		if got := settled(t, table); !slices.Equal(got, step.changed) {
+		if got := changed(t, table); !slices.Equal(got, step.changed) {
 			t.Errorf("%s: changed %v, want %v", step.name, got, step.changed)
 		}
 		if got := table.follow(vipOf(1), []Target{pod(1)}); got[0].Hop.ToStack() != step.toStack {
@@ -313,7 +313,7 @@ func TestProbesWithoutManagedNeighbours(t *testing.T) {
 			for range n {
 				time.Sleep(time.Second)
 				table.tick()
-				settled(t, table)
+				changed(t, table)
 			}
 			return len(k.probed)
 		}
@@ -329,7 +329,7 @@ func TestProbesWithoutManagedNeighbours(t *testing.T) {
 			t.Errorf("managed: %d probes in 20 s", got)
 		}
 		table.neighbourChanged(key0("10.0.0.21"), neighbour{})
-		settled(t, table)
+		changed(t, table)
 		if len(k.probed) != 1 {
 			t.Errorf("vanished: %d probes at once", len(k.probed))
 		}
@@ -403,7 +403,7 @@ func TestIndex(t *testing.T) {
 			table.linkGone(podDevice(n).index)
 		case 4:
 			table.routeChanged(netip.PrefixFrom(pod(n).Address, 24+random.IntN(9)).Masked(), unix.RT_TABLE_MAIN)
-			settled(t, table)
+			changed(t, table)
 		case 5:
 			device := podDevice(n)
 			device.master = random.IntN(3)
@@ -457,7 +457,7 @@ func BenchmarkOneMorePod(b *testing.B) {
 		table.linkChanged(podDevice(n))
 		table.follow(lb.VIP{Address: pod(n / 10).Address, Port: 80}, []Target{pod(n)})
 	}
-	if _, err := table.settle(); err != nil {
+	if _, err := table.decideMarked(); err != nil {
 		b.Fatal(err)
 	}
 	for i := 0; b.Loop(); i++ {
@@ -470,7 +470,7 @@ func BenchmarkOneMorePod(b *testing.B) {
 		table.addressChanged(device.index, netip.MustParseAddr("10.244.0.1"))
 		table.routeChanged(netip.PrefixFrom(pod(all).Address, 32), unix.RT_TABLE_MAIN)
 		table.follow(lb.VIP{Address: pod(1).Address, Port: 81}, []Target{pod(all + i%2)})
-		if _, err := table.settle(); err != nil {
+		if _, err := table.decideMarked(); err != nil {
 			b.Fatal(err)
 		}
 	}

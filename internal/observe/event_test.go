@@ -33,7 +33,7 @@ func TestFollow(t *testing.T) {
 			state.Checked, state.Since = true, time.Now()
 			return func() {
 				state.Since = time.Now()
-				s.Judge([]health.Verdict{{VIP: web.VIP, Backend: web.Backends[backend].ID(), State: state}})
+				s.ApplyVerdicts([]health.Verdict{{VIP: web.VIP, Backend: web.Backends[backend].ID(), State: state}})
 			}
 		}
 		alive, dead := health.State{Known: true, Healthy: true}, health.State{Known: true, Reason: "connection refused"}

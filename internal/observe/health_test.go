@@ -171,7 +171,7 @@ func TestReasonBeforeVerdict(t *testing.T) {
 	if _, err := desired.Set([]lb.Service{svc}); err != nil {
 		t.Fatal(err)
 	}
-	desired.Judge([]health.Verdict{
+	desired.ApplyVerdicts([]health.Verdict{
 		{VIP: svc.VIP, Backend: svc.Backends[0].ID(), State: health.State{Checked: true}},
 		{VIP: svc.VIP, Backend: svc.Backends[1].ID(), State: health.State{Checked: true, Reason: "connection refused"}},
 	})

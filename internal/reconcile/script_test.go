@@ -131,7 +131,7 @@ func (s *script) judge(at, name string, backend lb.BackendID, word string) {
 			s.t.Fatalf("%s: %v", at, err)
 		}
 	}
-	s.store.Judge([]health.Verdict{{VIP: s.vip(at, name), Backend: backend, State: state}})
+	s.store.ApplyVerdicts([]health.Verdict{{VIP: s.vip(at, name), Backend: backend, State: state}})
 	synctest.Wait()
 }
 

@@ -10,9 +10,9 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Judge applies verdicts, of which the last on a backend counts. Verdicts on unknown
+// ApplyVerdicts applies verdicts, of which the last on a backend counts. Verdicts on unknown
 // backends are ignored. Only the services of the verdicts are processed.
-func (s *Store) Judge(verdicts []health.Verdict) Snapshot {
+func (s *Store) ApplyVerdicts(verdicts []health.Verdict) Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next, changed := s.next(0), false

@@ -41,7 +41,7 @@ func TestJudge(t *testing.T) {
 	before := only(t, set(t, s, web))
 	dead := health.State{Reason: "connection refused"}
 
-	e := only(t, s.Judge([]health.Verdict{verdict(web, 0, dead)}))
+	e := only(t, s.ApplyVerdicts([]health.Verdict{verdict(web, 0, dead)}))
 	if !e.Service.Backends[0].Down || e.Service.Backends[1].Down || e.Healthy != 1 || e.Revision != 2 {
 		t.Errorf("after a backend died: %+v at revision %d, %d healthy", e.Service.Backends, e.Revision, e.Healthy)
 	}
@@ -53,15 +53,15 @@ func TestJudge(t *testing.T) {
 	}
 
 	dead.Reason = "timeout" // news, but not for the data plane
-	if e := only(t, s.Judge([]health.Verdict{verdict(web, 0, dead)})); e.Revision != 2 || s.Snapshot().Revision != 3 {
+	if e := only(t, s.ApplyVerdicts([]health.Verdict{verdict(web, 0, dead)})); e.Revision != 2 || s.Snapshot().Revision != 3 {
 		t.Errorf("another reason makes revision %d of %d, want 2 of 3", e.Revision, s.Snapshot().Revision)
 	}
 	dead.Took = time.Second
-	if s.Judge([]health.Verdict{verdict(web, 0, dead)}).Revision != 3 {
+	if s.ApplyVerdicts([]health.Verdict{verdict(web, 0, dead)}).Revision != 3 {
 		t.Error("how long a probe took is taken for news")
 	}
 	unknown := health.Verdict{VIP: service("x", 9).VIP}
-	if s.Judge([]health.Verdict{unknown}).Revision != 3 {
+	if s.ApplyVerdicts([]health.Verdict{unknown}).Revision != 3 {
 		t.Error("a verdict on an unknown service is taken for news")
 	}
 
@@ -69,16 +69,16 @@ func TestJudge(t *testing.T) {
 	if e := only(t, set(t, s, web)); !e.Service.Backends[0].Down {
 		t.Error("a change of the service forgets what is known of its backends")
 	}
-	e = only(t, s.Judge([]health.Verdict{verdict(web, 0, health.State{Healthy: true, Share: 3})}))
+	e = only(t, s.ApplyVerdicts([]health.Verdict{verdict(web, 0, health.State{Healthy: true, Share: 3})}))
 	if b := e.Service.Backends[0]; b.Down || b.Share != 3 {
 		t.Errorf("in slow start the backend is %+v", b)
 	}
-	e = only(t, s.Judge([]health.Verdict{verdict(web, 0, health.State{Healthy: true, Share: 16})}))
+	e = only(t, s.ApplyVerdicts([]health.Verdict{verdict(web, 0, health.State{Healthy: true, Share: 16})}))
 	if b := e.Service.Backends[0]; b.Down || b.Share != 0 || e.Service != e.Configured {
 		t.Errorf("after slow start the backend is %+v", b)
 	}
 	web.Health = nil
-	s.Judge([]health.Verdict{verdict(web, 0, dead)})
+	s.ApplyVerdicts([]health.Verdict{verdict(web, 0, dead)})
 	if e := only(t, set(t, s, web)); e.Service.Backends[0].Down || len(e.Health) > 0 {
 		t.Error("a service without a check has a backend that is down")
 	}
@@ -146,7 +146,7 @@ func TestDrainedServerRefuses(t *testing.T) {
 		if test.drained {
 			s.Drain(store.Drain{Target: store.Target{Service: "web", Backend: web.Backends[0].ID()}})
 		}
-		e := only(t, s.Judge([]health.Verdict{verdict(web, 0, test.state)}))
+		e := only(t, s.ApplyVerdicts([]health.Verdict{verdict(web, 0, test.state)}))
 		b := e.Service.Backends[0]
 		if gets := test.weight > 0 && !test.drained; b.Down != test.down || b.Weight > 0 != gets {
 			t.Errorf("%s: %+v", name, b)
@@ -161,11 +161,11 @@ func TestPanic(t *testing.T) {
 	web.Health.PanicThreshold = 50
 	set(t, s, web)
 	dead := health.State{Silent: true}
-	e := only(t, s.Judge([]health.Verdict{verdict(web, 0, dead), verdict(web, 1, dead)}))
+	e := only(t, s.ApplyVerdicts([]health.Verdict{verdict(web, 0, dead), verdict(web, 1, dead)}))
 	if e.Panic || e.Healthy != 2 || !e.Service.Backends[0].Down {
 		t.Errorf("half of the backends live: panic %t, %d healthy", e.Panic, e.Healthy)
 	}
-	e = only(t, s.Judge([]health.Verdict{verdict(web, 2, dead)}))
+	e = only(t, s.ApplyVerdicts([]health.Verdict{verdict(web, 2, dead)}))
 	if !e.Panic || e.Healthy != 1 || e.Service != e.Configured {
 		t.Errorf("a quarter lives: panic %t, %d healthy, %+v", e.Panic, e.Healthy, e.Service.Backends)
 	}
@@ -293,7 +293,7 @@ func (h *history) judge(s *store.Store) store.Snapshot {
 			}
 		}
 	}
-	return s.Judge(verdicts)
+	return s.ApplyVerdicts(verdicts)
 }
 
 func (h *history) drain(s *store.Store) store.Snapshot {
@@ -323,7 +323,7 @@ func (h *history) fresh(t *testing.T, services []lb.Service) store.Snapshot {
 	for _, v := range h.verdicts {
 		verdicts = append(verdicts, v)
 	}
-	s.Judge(verdicts)
+	s.ApplyVerdicts(verdicts)
 	return s.Snapshot()
 }
 
@@ -402,7 +402,7 @@ func TestBackups(t *testing.T) {
 			}
 		}
 		set(t, s, web)
-		e := only(t, s.Judge(verdicts))
+		e := only(t, s.ApplyVerdicts(verdicts))
 		for i, b := range e.Service.Backends {
 			got := b.Weight
 			if b.Down {

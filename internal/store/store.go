@@ -40,7 +40,7 @@ func New() *Store {
 // Set replaces the desired services and returns the new snapshot, or the
 // current one if nothing differs. It refuses the whole set if two services have
 // the same VIP or the same name. The order of services, and of a service's
-// backends, has no meaning. Verdicts are applied in the same step, as by Judge, so
+// backends, has no meaning. Verdicts are applied in the same step, as by ApplyVerdicts, so
 // that a new backend that counts as unhealthy until its first probe never gets flows
 // before. Backends must not be changed afterwards: they aren't copied if they are sorted.
 func (s *Store) Set(services []lb.Service, verdicts ...health.Verdict) (Snapshot, error) {

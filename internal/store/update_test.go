@@ -107,7 +107,7 @@ func TestUpdateEqualsSet(t *testing.T) {
 			if _, err := updated.Update(changed, removed, concerned...); err != nil {
 				t.Fatal(err)
 			}
-			got := updated.Judge(verdicts)
+			got := updated.ApplyVerdicts(verdicts)
 			if _, err := whole.Set(all, verdicts...); err != nil {
 				t.Fatal(err)
 			}

@@ -149,7 +149,7 @@ var (
 	}
 	// verbs are the methods that change state. Set is one too, where it is declared;
 	// a call of it sets an HTTP header.
-	verbs = []string{"Delete", "Drain", "Judge", "Prune", "Reload", "Undrain", "Update"}
+	verbs = []string{"Delete", "Drain", "ApplyVerdicts", "Prune", "Reload", "Undrain", "Update"}
 )
 
 // checkObserve: internal/observe reads. It names no type that changes state, and

@@ -83,7 +83,7 @@ func (n *node) set(t *testing.T, services ...lb.Service) {
 }
 
 func (n *node) evaluate(svc lb.Service, healthy bool) {
-	n.store.Judge([]health.Verdict{{VIP: svc.VIP, Backend: svc.Backends[0].ID(), State: health.State{Checked: true, Known: true, Healthy: healthy, Share: lb.WholeShare}}})
+	n.store.ApplyVerdicts([]health.Verdict{{VIP: svc.VIP, Backend: svc.Backends[0].ID(), State: health.State{Checked: true, Known: true, Healthy: healthy, Share: lb.WholeShare}}})
 }
 
 // start runs a node until the test ends, in a bubble.

@@ -311,7 +311,7 @@ func TestFirstChecks(t *testing.T) {
 			state := health.State{Checked: true, Known: i < healthy, Healthy: i < healthy, Share: lb.WholeShare}
 			states = append(states, health.Verdict{VIP: web.VIP, Backend: b.ID(), State: state})
 		}
-		d.Desired = d.store.Judge(states)
+		d.Desired = d.store.ApplyVerdicts(states)
 	}
 	d := newPlanner(t, time.Second, web)
 	first(d, 1)

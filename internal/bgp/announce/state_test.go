@@ -69,7 +69,7 @@ func (s *scene) evaluate(svc lb.Service, living int) {
 	for i, b := range svc.Backends {
 		states = append(states, health.Verdict{VIP: svc.VIP, Backend: b.ID(), State: health.State{Checked: true, Known: true, Healthy: i < living, Share: lb.WholeShare}})
 	}
-	s.Desired = s.store.Judge(states)
+	s.Desired = s.store.ApplyVerdicts(states)
 }
 
 func (s *scene) drain(targets ...store.Target) {

@@ -41,7 +41,7 @@ func described(t *testing.T, check func(agent, reflector []*dto.MetricFamily)) {
 		checked := service("web", webVIP, 3)
 		checked.Health = &lb.HealthCheck{Type: lb.HealthTCP}
 		a.Set(t, checked, service("dns", dnsVIP, 1))
-		a.Store.Judge([]health.Verdict{{
+		a.Store.ApplyVerdicts([]health.Verdict{{
 			VIP: webVIP, Backend: checked.Backends[0].ID(), State: health.State{Checked: true, Known: true, Healthy: true, Took: 1},
 		}})
 		a.DP.Probe(webVIP, netip.MustParseAddrPort("192.0.2.1:1234")) // one packet, one exit

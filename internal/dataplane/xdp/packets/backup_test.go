@@ -41,7 +41,7 @@ func TestBackups(t *testing.T) {
 				Checked: true, Known: true, Healthy: healthy, Silent: !healthy, Share: lb.WholeShare,
 			}})
 		}
-		update(t, s.p, desired.Judge(verdicts).Services[0].Service)
+		update(t, s.p, desired.ApplyVerdicts(verdicts).Services[0].Service)
 	}
 	isOf := func(id lb.BackendID, backends []lb.Backend) bool {
 		return slices.ContainsFunc(backends, func(b lb.Backend) bool { return b.ID() == id })
