@@ -166,14 +166,17 @@ func (s *embeddedStore) decideAll() error {
 		d := &decisions[i]
 		d.before = *b.Status.DeepCopy()
 		d.address, d.failure = s.addresses.claim(b, true)
-		s.policy.place(b, d.address)
+		setAddress(b, d.address)
 		s.quota.set(b.Namespace, s.quota.claim(b))
 	}
-	refused := s.quota.refusedOfAll()
+	refused := map[string]map[string]spec.Refusal{}
+	for project := range s.quota.claims {
+		refused[project] = s.quota.refused(project, nil)
+	}
 	return s.file.Update(func(tx *bolt.Tx) error {
 		for i, b := range typed {
 			d := &decisions[i]
-			s.policy.decide(b, d.address, d.failure, refused[b.Namespace][b.Name])
+			s.policy.decide(b, d.address, d.failure, s.quota.claims[b.Namespace][b.Name].Raised, refused[b.Namespace][b.Name])
 			if equality.Semantic.DeepEqual(d.before, b.Status) {
 				continue
 			}
@@ -193,6 +196,13 @@ func (s *embeddedStore) run(ctx context.Context) error {
 	<-ctx.Done()
 	close(s.ended)
 	return nil
+}
+
+// setAddress sets the address in a status; an invalid one is none.
+func setAddress(b *v1alpha1.LoadBalancer, address netip.Addr) {
+	if b.Status.Address = ""; address.IsValid() {
+		b.Status.Address = address.String()
+	}
 }
 
 func (s *embeddedStore) ready() error { return nil }
@@ -365,13 +375,13 @@ func (s *embeddedStore) write(object, current *unstructured.Unstructured) (err e
 			field.Forbidden(field.NewPath("spec", "address"), failure.Error()),
 		})
 	}
-	s.policy.place(b, address)
+	setAddress(b, address)
 	claim := s.quota.claim(b)
 	if why := s.quota.exceeded(b.Namespace, claim); why != "" {
 		return apierrors.NewForbidden(balancers, b.Name, errors.New(why))
 	}
-	s.policy.decide(b, address, failure, s.quota.refused(b.Namespace, claim))
-	refused := s.quota.refusedOf(b.Namespace)
+	s.policy.decide(b, address, failure, claim.Raised, s.quota.refused(b.Namespace, &claim)[b.Name])
+	refused := s.quota.refused(b.Namespace, nil)
 	delete(refused, b.Name)
 	s.quota.set(b.Namespace, claim)
 	return s.commit(b.Namespace, b.Name, refused, func(tx *bolt.Tx) (int64, error) {
@@ -387,7 +397,7 @@ func (s *embeddedStore) write(object, current *unstructured.Unstructured) (err e
 
 // commit writes an object, and the changes that follow for its project's load balancers that the
 // quota refused before.
-func (s *embeddedStore) commit(project, name string, refused map[string]string, write func(*bolt.Tx) (revision int64, err error)) error {
+func (s *embeddedStore) commit(project, name string, refused map[string]spec.Refusal, write func(*bolt.Tx) (revision int64, err error)) error {
 	var changes []change
 	if err := s.file.Update(func(tx *bolt.Tx) error {
 		revision, err := write(tx)
@@ -407,11 +417,11 @@ func (s *embeddedStore) commit(project, name string, refused map[string]string, 
 
 // decideAgain decides about load balancers that the quota refused before, unless it refuses them
 // for the same reason. Objects without an address are skipped.
-func (s *embeddedStore) decideAgain(tx *bolt.Tx, project string, before map[string]string) (changes []change, err error) {
+func (s *embeddedStore) decideAgain(tx *bolt.Tx, project string, before map[string]spec.Refusal) (changes []change, err error) {
 	if len(before) == 0 {
 		return nil, nil
 	}
-	now := s.quota.refusedOf(project)
+	now := s.quota.refused(project, nil)
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if now[name] == before[name] {
 			continue
@@ -428,7 +438,7 @@ func (s *embeddedStore) decideAgain(tx *bolt.Tx, project string, before map[stri
 		if err != nil || !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionAllocated) {
 			continue
 		}
-		s.policy.decide(b, address, nil, now[name])
+		s.policy.decide(b, address, nil, s.quota.claims[project][name].Raised, now[name])
 		revision, err := putObject(tx, object, b)
 		if err != nil {
 			return nil, err
@@ -497,7 +507,7 @@ func (s *embeddedStore) Delete(_ context.Context, project string, object *unstru
 		return err
 	}
 	name := object.GetName()
-	refused := s.quota.refusedOf(project)
+	refused := s.quota.refused(project, nil)
 	delete(refused, name)
 	s.quota.remove(project, name)
 	if err := s.commit(project, name, refused, func(tx *bolt.Tx) (int64, error) {

@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"go4.org/netipx"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -183,46 +182,28 @@ func (p *policy) poolsOf(project string) (names []string) {
 	return names
 }
 
-// place sets the address of a load balancer; an invalid one for none.
-func (p *policy) place(b *v1alpha1.LoadBalancer, address netip.Addr) {
-	b.Status.Address, b.Status.Group = "", ""
-	if address.IsValid() {
-		b.Status.Address, b.Status.Group = address.String(), defaultGroup
+// decide sets the status of a load balancer. Failure is why there is no address, or why the address that
+// it has isn't allowed.
+func (p *policy) decide(b *v1alpha1.LoadBalancer, address netip.Addr, failure error, raised string, refused spec.Refusal) {
+	d := spec.Decision{
+		Address: address, Group: defaultGroup, Policy: &p.members, Networks: p.networks, Refused: refused, Raised: raised,
+		Allocated: metav1.Condition{Type: v1alpha1.ConditionAllocated, Status: metav1.ConditionTrue, Reason: "Allocated", Message: address.String()},
 	}
-}
-
-// decide sets the rest of the status. Failure is why there is no address, or why the address that it
-// has isn't allowed, refused why the load balancer isn't served; empty if it is.
-func (p *policy) decide(b *v1alpha1.LoadBalancer, address netip.Addr, failure error, refused string) {
-	allocated := metav1.Condition{Type: v1alpha1.ConditionAllocated, Status: metav1.ConditionTrue, Reason: "Allocated"}
-	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Served", Message: "by group " + defaultGroup}
-	var rules *spec.Policy
 	if failure != nil {
-		refused = failure.Error()
-		allocated.Status, allocated.Reason, allocated.Message = metav1.ConditionFalse, "AllocationFailed", failure.Error()
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NoAddress", ""
-	} else {
-		allocated.Message, rules = address.String(), &p.members
+		d.Refused = spec.Refusal{Reason: "NoAddress", Message: failure.Error()}
+		d.Allocated.Status, d.Allocated.Reason, d.Allocated.Message = metav1.ConditionFalse, "AllocationFailed", failure.Error()
 	}
-	b.Status.Listeners, b.Status.Pools = spec.PartStatuses(b, address, rules, p.networks)
-	if refused != "" {
-		for i := range b.Status.Listeners {
-			b.Status.Listeners[i].Accepted, b.Status.Listeners[i].Message = false, refused
-		}
-	}
-	if why := spec.NotAccepted(&b.Status); failure == nil && why != "" {
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NotAccepted", why
-	}
-	for _, c := range []metav1.Condition{allocated, ready} {
-		c.ObservedGeneration = b.Generation
-		meta.SetStatusCondition(&b.Status.Conditions, c)
-	}
+	d.Write(b)
 }
 
 // served returns what nodes are to serve of a load balancer: not the parts that aren't accepted, no
 // health check more often than allowed, and no listener without the limits that it has to have.
+// Nothing of one that isn't served.
 func (p *policy) served(b *v1alpha1.LoadBalancer) *v1alpha1.LoadBalancer {
 	b = b.DeepCopy()
+	if spec.ServedBy(b) == "" {
+		b.Spec.Listeners, b.Spec.Pools = nil, nil
+	}
 	b.Spec.Listeners = acceptedListeners(b)
 	for i := range b.Spec.Listeners {
 		l := &b.Spec.Listeners[i].Limits

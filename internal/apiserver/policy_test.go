@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // Errors of a policy name the field.
@@ -100,8 +101,7 @@ dataPlane: {minHealthCheckInterval: 1s, limits: {newFlows: 100, newFlowsPerSourc
 		},
 	}}
 	address := netip.MustParseAddr("203.0.113.1")
-	p.place(b, address)
-	p.decide(b, address, nil, "")
+	p.decide(b, address, nil, "", spec.Refusal{})
 	whole := b.DeepCopy()
 	var got strings.Builder
 	served := p.served(b)
@@ -121,7 +121,7 @@ dataPlane: {minHealthCheckInterval: 1s, limits: {newFlows: 100, newFlowsPerSourc
 	if !reflect.DeepEqual(b, whole) {
 		t.Error("the load balancer itself was changed")
 	}
-	p.decide(b, address, nil, "too many")
+	p.decide(b, address, nil, "", spec.Refusal{Reason: "QuotaExceeded", Message: "too many"})
 	if served := p.served(b); len(served.Spec.Listeners) > 0 {
 		t.Errorf("a load balancer beyond the quota: %+v", served.Spec.Listeners)
 	}

@@ -98,61 +98,30 @@ func (b balancer) request() addressRequest {
 	return w
 }
 
-// Reasons of a LoadBalancer's condition Ready, and of a Service's ConditionServiceServed.
+// Reasons of a Service's ConditionServiceServed, which a LoadBalancer's condition Ready has, too.
 const (
-	reasonServed      = "Served"
-	reasonNoAddress   = "NoAddress"
-	reasonNoGroup     = "NoGroup"
-	reasonNotAccepted = "NotAccepted"
+	reasonServed    = "Served"
+	reasonNoAddress = "NoAddress"
+	reasonNoGroup   = "NoGroup"
 )
-
-// noGroupMessage is the message of conditions of objects without group.
-const noGroupMessage = "no group with nodes matches: see the condition Ready of LoadBalancerGroups"
 
 // decide sets a LoadBalancer's status without the parts from node reports, and returns its
 // condition about addresses. Fields that aren't decided yet keep their values.
 func (r balancerReconciler) decide(b *v1alpha1.LoadBalancer, g allocation) metav1.Condition {
-	b.Status.Address = list(g.Addresses)
+	d := spec.Decision{Address: cmp.Or(g.Addresses...), Allocated: allocatedCondition(v1alpha1.ConditionAllocated, g)}
 	owner := ownerOf(kindLoadBalancer, b)
 	group, decided := r.groups.of(owner)
-	if b.Status.Address == "" {
+	if len(g.Addresses) == 0 {
 		group, decided = "", true
 	}
-	if decided {
-		policy, networks := r.policies.of(group)
-		b.Status.Listeners, b.Status.Pools = spec.PartStatuses(b, cmp.Or(g.Addresses...), policy, networks)
+	bounded, known := r.quotas.of(owner, group, g.Addresses)
+	if !decided || !known {
+		b.Status.Address, d.Allocated.ObservedGeneration = list(g.Addresses), b.Generation
+		set(&b.Status.Conditions, d.Allocated)
+		return d.Allocated
 	}
-	conditions := []metav1.Condition{allocatedCondition(v1alpha1.ConditionAllocated, g)}
-	if bounded, known := r.quotas.of(owner, group, g.Addresses); decided && known {
-		if b.Status.Group = group; bounded.refused != "" {
-			b.Status.Group = "" // nodes obey it
-		}
-		conditions = append(conditions, balancerReady(b, group, bounded))
-	}
-	for i := range conditions {
-		conditions[i].ObservedGeneration = b.Generation
-		set(&b.Status.Conditions, conditions[i])
-	}
-	return conditions[0]
-}
-
-// balancerReady says whether all parts of a LoadBalancer are served. The health of members
-// is known only to agents.
-func balancerReady(b *v1alpha1.LoadBalancer, group string, bounded bounded) metav1.Condition {
-	switch {
-	case b.Status.Address == "":
-		return condition(v1alpha1.ConditionReady, false, reasonNoAddress, "")
-	case group == "":
-		return condition(v1alpha1.ConditionReady, false, reasonNoGroup, noGroupMessage)
-	case bounded.refused != "":
-		return condition(v1alpha1.ConditionReady, false, reasonQuotaExceeded, bounded.refused)
-	}
-	if why := spec.NotAccepted(&b.Status); why != "" {
-		return condition(v1alpha1.ConditionReady, false, reasonNotAccepted, why)
-	}
-	message := "by group " + group
-	if bounded.raised != "" {
-		message += "; " + bounded.raised
-	}
-	return condition(v1alpha1.ConditionReady, true, reasonServed, message)
+	d.Group, d.Refused, d.Raised = group, bounded.refused, bounded.raised
+	d.Policy, d.Networks = r.policies.of(group)
+	d.Write(b)
+	return d.Allocated
 }

@@ -23,15 +23,11 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
-	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// Reasons of conditions of objects that their group bounds.
-const (
-	reasonQuotaExceeded  = "QuotaExceeded"
-	reasonIntervalRaised = "IntervalRaised"
-)
+// reasonIntervalRaised is why a Service's condition Accepted is false though it is served.
+const reasonIntervalRaised = "IntervalRaised"
 
 // quotaDelay batches changes of a namespace's objects, membersDelay changes of endpoints and
 // members, which are frequent and rarely matter.
@@ -53,7 +49,8 @@ type quotas struct {
 // bounded is the effect of a group's bounds on an object: the reason why it is refused, and the
 // reason why its health checks have another interval; both are empty for most objects.
 type bounded struct {
-	refused, raised string
+	refused spec.Refusal
+	raised  string
 	// group and addresses are those for which that was decided.
 	group, addresses string
 }
@@ -180,50 +177,32 @@ func (r quotaReconciler) decide(ctx context.Context, namespace string, bounds ma
 	if err != nil {
 		return nil, err
 	}
-	claims, result := map[string][]spec.Claim{}, map[alloc.Owner]bounded{}
-	add := func(kind string, o owned, usage func(spec.Bounds) spec.Usage, checks ...*lb.HealthCheck) {
-		object := o.object()
-		owner := ownerOf(kind, object)
+	var (
+		owners  []alloc.Owner
+		claims  []spec.Claim
+		decided []bounded
+	)
+	add := func(kind string, o owned, endpoints spec.Endpoints) {
+		owner := ownerOf(kind, o.object())
 		group, _ := r.groups.of(owner)
-		b, known := bounds[group]
-		if !known {
-			return
+		if b, known := bounds[group]; known {
+			c := b.ClaimOf(o.object(), endpoints)
+			owners, claims = append(owners, owner), append(claims, c)
+			decided = append(decided, bounded{raised: c.Raised, group: group, addresses: list(o.shown())})
 		}
-		claims[group] = append(claims[group], spec.Claim{
-			Kind: kind, Name: object.GetName(), Created: object.GetCreationTimestamp().Time, Usage: usage(b),
-		})
-		decision := bounded{group: group, addresses: list(o.shown())}
-		for _, check := range checks {
-			if _, shorter := b.Interval(check); shorter {
-				decision.raised = fmt.Sprintf("health checks every %s: LoadBalancerGroup %s allows no shorter interval", b.MinInterval, group)
-			}
-		}
-		result[owner] = decision
 	}
 	for i := range services.Items {
-		svc := &services.Items[i]
-		if r.isOurs(svc) {
-			settings, _ := spec.ParseAnnotations(svc)
-			add(kindService, service{svc}, func(b spec.Bounds) spec.Usage { return b.ServiceUsage(svc, endpoints[svc.Name]) }, settings.Health.Check)
+		if svc := &services.Items[i]; r.isOurs(svc) {
+			add(kindService, service{svc}, endpoints[svc.Name])
 		}
 	}
 	for i := range balancers.Items {
-		l := &balancers.Items[i]
-		var checks []*lb.HealthCheck
-		for j := range l.Spec.Pools {
-			if check, err := spec.HealthCheck(l.Spec.Pools[j].HealthCheck); err == nil {
-				checks = append(checks, check)
-			}
-		}
-		add(kindLoadBalancer, balancer{l}, func(b spec.Bounds) spec.Usage { return b.LoadBalancerUsage(l) }, checks...)
+		add(kindLoadBalancer, balancer{&balancers.Items[i]}, nil)
 	}
-	for group, all := range claims {
-		for i, why := range bounds[group].Refused(all) {
-			owner := alloc.Owner{Kind: all[i].Kind, Namespace: namespace, Name: all[i].Name}
-			decision := result[owner]
-			decision.refused = why
-			result[owner] = decision
-		}
+	result := make(map[alloc.Owner]bounded, len(owners))
+	for i, refused := range spec.Admit(bounds, claims) {
+		decided[i].refused = refused
+		result[owners[i]] = decided[i]
 	}
 	return result, nil
 }

@@ -154,9 +154,9 @@ func (r serviceReconciler) disown(ctx context.Context, svc *corev1.Service) (rec
 	return reconcile.Result{}, nil
 }
 
-// servedConditions says which group serves a Service that has, or once had, addresses, or which
-// quota refused it. Agents read the group there (spec.ServedBy).
-func servedConditions(svc *corev1.Service, g allocation, group, refused string) []metav1.Condition {
+// servedConditions says which group serves a Service that has, or once had, addresses, or why it
+// is refused. Agents read the group there (spec.ServedBy).
+func servedConditions(svc *corev1.Service, g allocation, group string, refused spec.Refusal) []metav1.Condition {
 	kind := v1alpha1.ConditionServiceServed
 	switch {
 	case len(g.Addresses) == 0 && meta.FindStatusCondition(svc.Status.Conditions, kind) == nil:
@@ -164,9 +164,9 @@ func servedConditions(svc *corev1.Service, g allocation, group, refused string) 
 	case len(g.Addresses) == 0:
 		return []metav1.Condition{condition(kind, false, reasonNoAddress, "")}
 	case group == "":
-		return []metav1.Condition{condition(kind, false, reasonNoGroup, noGroupMessage)}
-	case refused != "":
-		return []metav1.Condition{condition(kind, false, reasonQuotaExceeded, refused)}
+		return []metav1.Condition{condition(kind, false, reasonNoGroup, spec.NoGroup)}
+	case refused.Reason != "":
+		return []metav1.Condition{condition(kind, false, refused.Reason, refused.Message)}
 	}
 	return []metav1.Condition{condition(kind, true, reasonServed, group)}
 }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
 	"fairlead.io/fairlead/internal/lb"
@@ -100,6 +103,56 @@ func poolStatus(pool v1alpha1.Pool, errs []PartError) v1alpha1.PoolStatus {
 		s.Accepted, s.Message = false, fmt.Sprintf("%d of %d members can't be served", n, len(pool.Members))
 	}
 	return s
+}
+
+// Decision is the decision about a LoadBalancer.
+type Decision struct {
+	// Address is the LoadBalancer's, invalid without one; Allocated is its condition about that.
+	Address   netip.Addr
+	Allocated metav1.Condition
+	// Group is the LoadBalancerGroup that the LoadBalancer is placed in, empty for none; Policy is
+	// the group's, with the networks to which it refers.
+	Group    string
+	Policy   *Policy
+	Networks *Networks
+	// Refused is why the group doesn't serve it, Raised is as in its Claim.
+	Refused Refusal
+	Raised  string
+}
+
+// NoGroup is the message of conditions of objects without group.
+const NoGroup = "no group with nodes matches: see the condition Ready of LoadBalancerGroups"
+
+// Write writes a decision into the status of a LoadBalancer. The health of members is known only
+// to agents.
+func (d *Decision) Write(b *v1alpha1.LoadBalancer) {
+	s := &b.Status
+	if s.Address = ""; d.Address.IsValid() {
+		s.Address = d.Address.String()
+	}
+	if s.Group = d.Group; s.Address == "" || d.Refused.Reason != "" {
+		s.Group = "" // nodes obey it
+	}
+	s.Listeners, s.Pools = PartStatuses(b, d.Address, d.Policy, d.Networks)
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse}
+	switch why := NotAccepted(s); {
+	case s.Address == "":
+		ready.Reason = "NoAddress"
+	case d.Group == "":
+		ready.Reason, ready.Message = "NoGroup", NoGroup
+	case d.Refused.Reason != "":
+		ready.Reason, ready.Message = d.Refused.Reason, d.Refused.Message
+	case why != "":
+		ready.Reason, ready.Message = "NotAccepted", why
+	default:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, "Served", "by group "+d.Group
+		if d.Raised != "" {
+			ready.Message += "; " + d.Raised
+		}
+	}
+	d.Allocated.ObservedGeneration, ready.ObservedGeneration = b.Generation, b.Generation
+	meta.SetStatusCondition(&s.Conditions, d.Allocated)
+	meta.SetStatusCondition(&s.Conditions, ready)
 }
 
 // NotAccepted returns why the first part that isn't accepted isn't; empty if all are.

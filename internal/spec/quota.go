@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/lb"
@@ -221,67 +222,103 @@ func (u *Usage) add(s *lb.Service, n int) {
 	}
 }
 
-// Claim is an object of a namespace that a group serves.
+// Claim is an object of a namespace, as far as its usage matters to the others.
 type Claim struct {
 	// Kind and Name identify the object, Created is when it was created.
 	Kind, Name string
 	Created    time.Time
-	Usage      Usage
+	// Group is the LoadBalancerGroup that the object is placed in.
+	Group string
+	Usage Usage
+	// Raised says that health checks have another interval than the object chooses; empty if not.
+	Raised string
 }
 
-// Compare orders claims by age in seconds, then by kind and name.
-func (c Claim) Compare(o Claim) int {
-	return cmp.Or(cmp.Compare(c.Created.Unix(), o.Created.Unix()), strings.Compare(c.Kind, o.Kind), strings.Compare(c.Name, o.Name))
-}
-
-// Refused sorts the claims of one namespace by age, and returns for each why it isn't served;
-// empty if it is. The oldest ones are served that fit into the bounds together.
-func (b Bounds) Refused(claims []Claim) []string {
-	slices.SortFunc(claims, Claim.Compare)
-	why := make([]string, len(claims))
-	var used Usage
-	for i := range claims {
-		why[i] = b.refuse(&used, claims[i].Usage)
+// ClaimOf returns the claim of a Service with these endpoints, or of a LoadBalancer, at the
+// addresses in its status.
+func (b Bounds) ClaimOf(object metav1.Object, endpoints Endpoints) Claim {
+	c := Claim{Name: object.GetName(), Created: object.GetCreationTimestamp().Time, Group: b.group}
+	var checks []*lb.HealthCheck
+	switch o := object.(type) {
+	case *corev1.Service:
+		settings, _ := ParseAnnotations(o)
+		c.Kind, c.Usage, checks = "Service", b.ServiceUsage(o, endpoints), append(checks, settings.Health.Check)
+	case *v1alpha1.LoadBalancer:
+		c.Kind, c.Usage = "LoadBalancer", b.LoadBalancerUsage(o)
+		for i := range o.Spec.Pools {
+			if check, err := HealthCheck(o.Spec.Pools[i].HealthCheck); err == nil {
+				checks = append(checks, check)
+			}
+		}
 	}
-	return why
+	for _, check := range checks {
+		if _, shorter := b.Interval(check); shorter {
+			c.Raised = fmt.Sprintf("health checks every %s: LoadBalancerGroup %s allows no shorter interval", b.MinInterval, b.group)
+		}
+	}
+	return c
 }
 
-// exceeded returns why an object is refused by itself; empty if it isn't.
-func (b Bounds) exceeded(u Usage) string {
+// Refusal is the reason why an object isn't served, as in a condition; the zero value is none.
+type Refusal struct{ Reason, Message string }
+
+// Admit decides which objects of one namespace are served: of each group the oldest ones that fit
+// into its bounds together. It returns the refusal of each claim, in their order. The controller
+// and the API server without a cluster call it, and nodes obey.
+func Admit(groups map[string]Bounds, claims []Claim) []Refusal {
+	order := make([]int, len(claims))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		a, b := &claims[i], &claims[j]
+		return cmp.Or(cmp.Compare(a.Created.Unix(), b.Created.Unix()), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
+	})
+	refusals, used := make([]Refusal, len(claims)), map[string]Usage{}
+	for _, i := range order {
+		c := &claims[i]
+		if total, why := groups[c.Group].add(used[c.Group], c.Usage); why != "" {
+			refusals[i] = Refusal{Reason: "QuotaExceeded", Message: why}
+		} else {
+			used[c.Group] = total
+		}
+	}
+	return refusals
+}
+
+// add adds the usage of an object to the usage of older ones, or returns why it is refused.
+func (b Bounds) add(used, u Usage) (total Usage, refused string) {
 	switch {
 	case u.Ports > b.Ports:
-		return fmt.Sprintf("%d ports are more than %d (LoadBalancerGroup %s, spec.services.maxPorts): not served", u.Ports, b.Ports, b.group)
+		return used, fmt.Sprintf("%d ports are more than %d (LoadBalancerGroup %s, spec.services.maxPorts): not served", u.Ports, b.Ports, b.group)
 	case u.Ranges > b.Ranges:
-		return fmt.Sprintf("%d source ranges are more than %d: not served", u.Ranges, b.Ranges)
+		return used, fmt.Sprintf("%d source ranges are more than %d: not served", u.Ranges, b.Ranges)
 	}
-	return ""
-}
-
-// refuse adds the usage of an object, or returns why it is refused.
-func (b Bounds) refuse(used *Usage, u Usage) string {
-	if why := b.exceeded(u); why != "" {
-		return why
-	}
-	next := Usage{
+	total = Usage{
 		Services: used.Services + u.Services, Backends: used.Backends + u.Backends,
 		SourcePrefixes: used.SourcePrefixes + u.SourcePrefixes, Probes: used.Probes + u.Probes,
 	}
 	for _, bound := range []struct {
-		name              string
-		used, next, limit int
+		name               string
+		used, total, limit int
 	}{
-		{"services", used.Services, next.Services, b.Services},
-		{"backends", used.Backends, next.Backends, b.Backends},
-		{"sourcePrefixes", used.SourcePrefixes, next.SourcePrefixes, b.SourcePrefixes},
-		{"probes", used.Probes, next.Probes, b.Probes},
+		{"services", used.Services, total.Services, b.Services},
+		{"backends", used.Backends, total.Backends, b.Backends},
+		{"sourcePrefixes", used.SourcePrefixes, total.SourcePrefixes, b.SourcePrefixes},
+		{"probes", used.Probes, total.Probes, b.Probes},
 	} {
-		if bound.next > bound.limit && bound.next > bound.used {
-			return fmt.Sprintf("its %s and those of older objects of the namespace are more than %d (LoadBalancerGroup %s, spec.services.perNamespace.%s): not served",
+		if bound.total > bound.limit && bound.total > bound.used {
+			return used, fmt.Sprintf("its %s and those of older objects of the namespace are more than %d (LoadBalancerGroup %s, spec.services.perNamespace.%s): not served",
 				bound.name, bound.limit, b.group, bound.name)
 		}
 	}
-	*used = next
-	return ""
+	return total, ""
+}
+
+// Grows reports whether a usage is larger than an earlier one of the same object in any respect.
+func (u Usage) Grows(before Usage) bool {
+	return u.Ports > before.Ports || u.Ranges > before.Ranges || u.Services > before.Services || u.Backends > before.Backends ||
+		u.SourcePrefixes > before.SourcePrefixes || u.Probes > before.Probes
 }
 
 // Interval raises the interval of a check that an object chooses to the group's shortest, and

@@ -50,12 +50,12 @@ func TestServiceUsage(t *testing.T) {
 }
 
 // Refusals don't depend on the order in which objects come.
-func TestRefused(t *testing.T) {
+func TestAdmit(t *testing.T) {
 	g := &v1alpha1.LoadBalancerGroup{}
 	g.Spec.Services.PerNamespace = v1alpha1.NamespaceQuota{Services: 10, Backends: 100, SourcePrefixes: 100, Probes: 100}
-	b := spec.BoundsOf(g)
+	groups := map[string]spec.Bounds{"main": spec.BoundsOf(g)}
 	claim := func(age int, name string, u spec.Usage) spec.Claim {
-		return spec.Claim{Kind: "Service", Name: name, Created: time.Unix(int64(1000-age), 0), Usage: u}
+		return spec.Claim{Kind: "Service", Name: name, Created: time.Unix(int64(1000-age), 0), Group: "main", Usage: u}
 	}
 	claims := []spec.Claim{
 		claim(9, "a", spec.Usage{Services: 6}),
@@ -71,13 +71,13 @@ func TestRefused(t *testing.T) {
 	}
 	for range 20 {
 		rand.Shuffle(len(claims), func(i, j int) { claims[i], claims[j] = claims[j], claims[i] })
-		served := ""
-		for i, why := range b.Refused(claims) {
-			if why == "" {
-				served += claims[i].Name
+		var served []string
+		for i, why := range spec.Admit(groups, claims) {
+			if why == (spec.Refusal{}) {
+				served = append(served, claims[i].Name)
 			}
 		}
-		if served != "adf" {
+		if slices.Sort(served); !slices.Equal(served, []string{"a", "d", "f"}) {
 			t.Fatalf("served: %s, want adf", served)
 		}
 	}
