@@ -380,11 +380,11 @@ func (s *embeddedStore) write(object, current *unstructured.Unstructured) (err e
 	if why := s.quota.exceeded(b.Namespace, claim); why != "" {
 		return apierrors.NewForbidden(balancers, b.Name, errors.New(why))
 	}
-	s.policy.decide(b, address, failure, claim.Raised, s.quota.refused(b.Namespace, &claim)[b.Name])
-	refused := s.quota.refused(b.Namespace, nil)
-	delete(refused, b.Name)
+	before := s.quota.refused(b.Namespace, nil)
 	s.quota.set(b.Namespace, claim)
-	return s.commit(b.Namespace, b.Name, refused, func(tx *bolt.Tx) (int64, error) {
+	now := s.quota.refused(b.Namespace, nil)
+	s.policy.decide(b, address, failure, claim.Raised, now[b.Name])
+	return s.commit(b.Namespace, b.Name, before, now, func(tx *bolt.Tx) (int64, error) {
 		size := func() int { return len(tx.Bucket(objectsBucket).Get(keyOf(b.Namespace, b.Name))) }
 		most := max(maxObject, size())
 		revision, err := putObject(tx, object, b)
@@ -395,9 +395,9 @@ func (s *embeddedStore) write(object, current *unstructured.Unstructured) (err e
 	})
 }
 
-// commit writes an object, and the changes that follow for its project's load balancers that the
-// quota refused before.
-func (s *embeddedStore) commit(project, name string, refused map[string]spec.Refusal, write func(*bolt.Tx) (revision int64, err error)) error {
+// commit writes an object, and the changes that follow for the other load balancers of its project,
+// of which the quota refused some before, and refuses some now.
+func (s *embeddedStore) commit(project, name string, before, now map[string]spec.Refusal, write func(*bolt.Tx) (revision int64, err error)) error {
 	var changes []change
 	if err := s.file.Update(func(tx *bolt.Tx) error {
 		revision, err := write(tx)
@@ -405,7 +405,7 @@ func (s *embeddedStore) commit(project, name string, refused map[string]spec.Ref
 			return err
 		}
 		changes = []change{{key: string(keyOf(project, name)), revision: revision}}
-		others, err := s.decideAgain(tx, project, refused)
+		others, err := s.decideAgain(tx, project, name, before, now)
 		changes = append(changes, others...)
 		return err
 	}); err != nil {
@@ -415,15 +415,11 @@ func (s *embeddedStore) commit(project, name string, refused map[string]spec.Ref
 	return nil
 }
 
-// decideAgain decides about load balancers that the quota refused before, unless it refuses them
-// for the same reason. Objects without an address are skipped.
-func (s *embeddedStore) decideAgain(tx *bolt.Tx, project string, before map[string]spec.Refusal) (changes []change, err error) {
-	if len(before) == 0 {
-		return nil, nil
-	}
-	now := s.quota.refused(project, nil)
-	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if now[name] == before[name] {
+// decideAgain decides about the load balancers that the quota treats otherwise than before, apart
+// from the written one. Objects without an address are skipped.
+func (s *embeddedStore) decideAgain(tx *bolt.Tx, project, written string, before, now map[string]spec.Refusal) (changes []change, err error) {
+	for _, name := range slices.Sorted(maps.Keys(s.quota.claims[project])) {
+		if now[name] == before[name] || name == written {
 			continue
 		}
 		object, err := decode(tx.Bucket(objectsBucket).Get(keyOf(project, name)))
@@ -507,10 +503,9 @@ func (s *embeddedStore) Delete(_ context.Context, project string, object *unstru
 		return err
 	}
 	name := object.GetName()
-	refused := s.quota.refused(project, nil)
-	delete(refused, name)
+	before := s.quota.refused(project, nil)
 	s.quota.remove(project, name)
-	if err := s.commit(project, name, refused, func(tx *bolt.Tx) (int64, error) {
+	if err := s.commit(project, name, before, s.quota.refused(project, nil), func(tx *bolt.Tx) (int64, error) {
 		revision, err := nextRevision(tx)
 		if err != nil {
 			return 0, err
