@@ -15,12 +15,14 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"fairlead.io/fairlead/internal/agent"
 	"fairlead.io/fairlead/internal/balancer/plane"
+	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/speaker"
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/control"
@@ -345,10 +347,20 @@ func Needs(conf *config.Config) preflight.Needs {
 		needs.IPVS = preflight.Required
 	case config.KindXDP:
 	}
+	if conf.BGP != nil {
+		needs.Passwords = slices.ContainsFunc(conf.BGP.Peers, func(p bgp.Peer) bool { return p.Password != (bgp.Secret{}) })
+	}
+	onXDP := plane.Limits().Of(string(config.KindXDP))
 	for _, s := range conf.Services {
+		if needs.IPVS == preflight.Required || needs.IPVS != preflight.Unused && len(onXDP.Check(&s)) > 0 {
+			needs.IPVS = max(needs.IPVS, preflight.Partial)
+			needs.Schedulers = append(needs.Schedulers, s.Scheduler.String())
+		}
+		if s.Segment == (lb.Segment{}) {
+			needs.VIPs = append(needs.VIPs, s.Address)
+		}
 		needs.VLAN = needs.VLAN || s.Segment.Type == lb.SegmentVLAN
 		needs.QUIC = needs.QUIC || s.QUIC != nil
-		needs.Schedulers = append(needs.Schedulers, s.Scheduler.String())
 		needs.Probes = needs.Probes || s.Health != nil && !s.Forward.Translates() && s.Address.Is4()
 		for _, b := range s.Backends {
 			needs.VLAN = needs.VLAN || b.Segment.Type == lb.SegmentVLAN

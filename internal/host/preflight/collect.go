@@ -46,7 +46,7 @@ func Collect(interfaces []string, pins string) (Facts, error) {
 	if f.SysctlErr = unix.Access(sysctl, unix.W_OK); errors.Is(f.SysctlErr, unix.EROFS) && unix.Access("/host"+sysctl, unix.W_OK) == nil {
 		f.SysctlErr = nil // a container with the node's, like the chart's
 	}
-	f.NotForwarding = NotForwarding()
+	f.NotForwarding, f.MD5Err = NotForwarding(), tcpMD5()
 	if f.BPFFS.Mounted, err = bpffs.In(pins); err != nil {
 		return f, fmt.Errorf("bpffs at %s: %w", pins, err)
 	}
@@ -92,4 +92,16 @@ func effectiveCapabilities() (uint64, error) {
 	var data [2]unix.CapUserData // 32 capabilities each
 	err := unix.Capget(&header, &data[0])
 	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective), err
+}
+
+// tcpMD5 returns why a socket can't have a password.
+func tcpMD5() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	sig := &unix.TCPMD5Sig{Keylen: 1}
+	sig.Addr.Family = unix.AF_INET
+	return unix.SetsockoptTCPMD5Sig(fd, unix.IPPROTO_TCP, unix.TCP_MD5SIG, sig)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,6 +56,16 @@ func collectInterface(tool *ethtool.Ethtool, name string) (Interface, error) {
 	i.ReversePath = max(reversePathOf("all"), reversePathOf(name))
 	if i.XDPFeatures, err = xdpFeatures(attrs.Index); err != nil {
 		return i, fmt.Errorf("xdp features: %w", err)
+	}
+	addresses, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return i, fmt.Errorf("addresses: %w", err)
+	}
+	for _, a := range addresses {
+		if address, ok := netip.AddrFromSlice(a.IP); ok {
+			bits, _ := a.Mask.Size()
+			i.Networks = append(i.Networks, netip.PrefixFrom(address.Unmap(), bits).Masked())
+		}
 	}
 	if attrs.Xdp != nil && attrs.Xdp.Attached {
 		i.Program = program(attrs.Xdp)

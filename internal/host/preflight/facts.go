@@ -2,6 +2,8 @@
 
 package preflight
 
+import "net/netip"
+
 // Facts are properties read from the system.
 type Facts struct {
 	// Kernel is its release, for example "6.1.0-18-amd64".
@@ -22,6 +24,8 @@ type Facts struct {
 	MemlockCounts bool
 	// SysctlErr is why net.ipv4.ip_forward can't be written; nil if it can.
 	SysctlErr error
+	// MD5Err is why a socket can't have a password (TCP_MD5SIG); nil if it can.
+	MD5Err error
 	// NotForwarding has the settings of families that the kernel doesn't forward.
 	NotForwarding []string
 	BPFFS         BPFFS
@@ -61,6 +65,8 @@ type Interface struct {
 	// HidesVLAN says that the interface takes VLAN tags out of received frames
 	// (ethtool's rx-vlan-offload).
 	HidesVLAN bool
+	// Networks have the interface's addresses.
+	Networks []netip.Prefix
 	// ReversePath is how IPv4 packets are filtered by their source, the larger of
 	// net.ipv4.conf.all.rp_filter and the interface's own.
 	ReversePath ReversePath

@@ -5,6 +5,8 @@ package preflight
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -43,6 +45,9 @@ func checkInterface(i Interface, kernel string, n Needs) []Finding {
 	if i.Exists && n.Probes {
 		findings = append(findings, reversePath(i))
 	}
+	if len(n.VIPs) > 0 {
+		findings = append(findings, vips(i.Networks, n.VIPs))
+	}
 	for k := range findings {
 		findings[k].Interface = i.Name
 	}
@@ -74,7 +79,7 @@ func nativeXDP(i Interface, kernel string, n Needs) Finding {
 	// A veth drops XDP's frames to it unless its peer receives with NAPI, and
 	// the peer is out of sight in another namespace.
 	if i.Driver == "veth" {
-		f.Fix = strings.TrimPrefix(f.Fix+"; turn GRO on at the veth's peer (ethtool -K PEER gro on) if no XDP program runs there", "; ")
+		f.Found += "; the veth's peer needs GRO (ethtool -K PEER gro on) or an XDP program"
 	}
 	return f
 }
@@ -142,6 +147,20 @@ func reversePath(i Interface) Finding {
 	case Loose:
 		f.Found = "loose (2): a route to the VIPs, such as a default route, is enough"
 	case Off:
+	}
+	return f
+}
+
+// vips warns of VIPs in networks of an interface: hosts there look for the address's MAC address,
+// which no balancer answers for.
+func vips(networks []netip.Prefix, all []netip.Addr) Finding {
+	f := Finding{Check: "vips", Result: OK, Found: "outside of the interface's networks", Needed: "VIPs that routers lead to the balancers"}
+	for _, network := range networks {
+		i := slices.IndexFunc(all, func(a netip.Addr) bool { return network.Contains(a) && !network.IsSingleIP() })
+		if i >= 0 {
+			f.Result, f.Found = Warn, fmt.Sprintf("%s is in %s, whose hosts look for it by ARP or NDP, without an answer", all[i], network)
+			f.Fix = "take VIPs of a prefix that is on no network, and have the hosts' router lead it here"
+		}
 	}
 	return f
 }

@@ -74,3 +74,13 @@ func forwarding(not []string) Finding {
 	}
 	return f
 }
+
+// passwords wants TCP MD5 signatures (RFC 2385).
+func passwords(err error) Finding {
+	f := Finding{Check: "tcp md5", Result: OK, Found: "there", Needed: "TCP_MD5SIG, for passwords of BGP sessions"}
+	if err != nil {
+		f.Result, f.Found = Fail, "not in this kernel: "+err.Error()
+		f.Fix = "use a kernel with CONFIG_TCP_MD5SIG=y, or sessions without password"
+	}
+	return f
+}

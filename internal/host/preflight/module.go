@@ -51,6 +51,9 @@ func ipvs(facts Facts, n Needs) Finding {
 		f.Result, f.Found = missingIPVS(n), "this kernel has no IPVS"
 		f.Fix = "use a kernel with CONFIG_IP_VS, as those of distributions (Ubuntu: package linux-modules-extra)"
 	}
+	if n.IPVS == Partial {
+		f.Needed += ": services of this configuration need it, which XDP can't serve"
+	}
 	if n.IPVS == Optional {
 		f.Needed = "optional: " + f.Needed
 	}
@@ -58,13 +61,17 @@ func ipvs(facts Facts, n Needs) Finding {
 }
 
 // ipvsParts wants nftables, by which packets get firewall marks and other sources, and the
-// schedulers of services, at least the default one, if there is IPVS.
+// schedulers of services, or the default one, if there is IPVS.
 func ipvsParts(facts Facts, n Needs) (findings []Finding) {
 	if facts.Modules.States[moduleIPVS] == ModuleAbsent {
 		return nil
 	}
 	modules := []string{moduleTables}
-	for _, s := range append([]string{defaultScheduler}, n.Schedulers...) {
+	schedulers := n.Schedulers
+	if len(schedulers) == 0 {
+		schedulers = []string{defaultScheduler}
+	}
+	for _, s := range schedulers {
 		if module := schedulerModule(s); !slices.Contains(modules, module) {
 			modules = append(modules, module)
 		}
@@ -94,14 +101,14 @@ func ipvsParts(facts Facts, n Needs) (findings []Finding) {
 // missingIPVS is the result where a module is missing, unseenIPVS where one may be missing: both
 // are information only where IPVS is optional.
 func missingIPVS(n Needs) Result {
-	if n.IPVS == Required {
+	if n.IPVS >= Partial {
 		return Fail
 	}
 	return OK
 }
 
 func unseenIPVS(n Needs) Result {
-	if n.IPVS == Required {
+	if n.IPVS >= Partial {
 		return Warn
 	}
 	return OK

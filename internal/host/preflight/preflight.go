@@ -9,6 +9,7 @@ package preflight
 import (
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"text/tabwriter"
 )
@@ -34,7 +35,7 @@ type Finding struct {
 	// Found is the present state, Needed the state that Fairlead wants.
 	Found  string `json:"found"`
 	Needed string `json:"needed"`
-	// Fix suggests a remedy; empty if none is needed.
+	// Fix suggests a remedy; empty with OK.
 	Fix string `json:"fix,omitempty"`
 }
 
@@ -55,17 +56,23 @@ type Needs struct {
 	QUIC bool
 	// IPVS says whether the data plane is IPVS.
 	IPVS Use
-	// Schedulers of services, by their names in configurations.
+	// Schedulers of the services on IPVS, by their names in configurations.
 	Schedulers []string
+	// VIPs are the addresses of services.
+	VIPs []netip.Addr
+	// Passwords says that BGP sessions have passwords.
+	Passwords bool
 }
 
 // Use says whether something is used.
 type Use int
 
-// The uses. With Optional the agent runs without it; with Required nothing else is used.
+// The uses. With Optional no service needs it yet; with Partial some do; with Required nothing else
+// is used.
 const (
 	Unused Use = iota
 	Optional
+	Partial
 	Required
 )
 
@@ -81,16 +88,25 @@ func Check(f Facts, n Needs) []Finding {
 		findings = append(findings, ipvsParts(f, n)...)
 	}
 	findings = append(findings, capabilities(f, n))
-	if n.IPVS == Required {
+	if n.IPVS >= Partial {
 		findings = append(findings, sysctls(f))
-	} else {
+	}
+	if n.IPVS != Required {
 		findings = append(findings, memlock(f), mounted(f))
 	}
 	if n.Forwarding {
 		findings = append(findings, forwarding(f.NotForwarding))
 	}
+	if n.Passwords {
+		findings = append(findings, passwords(f.MD5Err))
+	}
 	for _, i := range f.Interfaces {
 		findings = append(findings, checkInterface(i, f.Kernel, n)...)
+	}
+	for i := range findings {
+		if findings[i].Result == OK {
+			findings[i].Fix = ""
+		}
 	}
 	return findings
 }

@@ -4,6 +4,7 @@ package preflight
 
 import (
 	"encoding/json"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -115,6 +116,33 @@ func TestCheck(t *testing.T) {
 			name:   "no ipvs, optional",
 			change: func(f *Facts) { f.Modules.States = nil },
 			needs:  Needs{IPVS: Optional, Schedulers: []string{"maglev", "maglev"}},
+		},
+		{
+			name:   "no ipvs, for some services",
+			change: func(f *Facts) { f.Modules.States = nil },
+			needs:  Needs{IPVS: Partial, Schedulers: []string{"rr"}},
+			want:   []string{"fail ipvs: this kernel has no IPVS"},
+		},
+		{
+			name:   "no scheduler and no default one, for some services",
+			change: func(f *Facts) { delete(f.Modules.States, "ip_vs_mh") },
+			needs:  Needs{IPVS: Partial, Schedulers: []string{"lc", "rr"}},
+			want:   []string{"fail ipvs: ip_vs_rr: this kernel has no such module"},
+		},
+		{
+			name:   "no passwords",
+			change: func(f *Facts) { f.MD5Err = unix.ENOPROTOOPT },
+			needs:  Needs{Passwords: true},
+			want:   []string{"fail tcp md5: not in this kernel: protocol not available"},
+		},
+		{name: "no passwords, not needed", change: func(f *Facts) { f.MD5Err = unix.ENOPROTOOPT }},
+		{
+			name: "VIP in the interface's network",
+			change: func(f *Facts) {
+				f.Interfaces[0].Networks = []netip.Prefix{netip.MustParsePrefix("10.0.2.0/24"), netip.MustParsePrefix("10.9.0.1/32")}
+			},
+			needs: Needs{VIPs: []netip.Addr{netip.MustParseAddr("10.1.1.1"), netip.MustParseAddr("10.0.2.50"), netip.MustParseAddr("10.9.0.1")}},
+			want:  []string{"warn eth0 vips: 10.0.2.50 is in 10.0.2.0/24, whose hosts look for it by ARP or NDP, without an answer"},
 		},
 		{
 			name:  "no scheduler",
@@ -288,7 +316,7 @@ func TestCheck(t *testing.T) {
 				t.Errorf("failed %t, want %t", !wantFailed, wantFailed)
 			}
 			for _, f := range findings {
-				if f.Found == "" || f.Needed == "" || (f.Result == Fail && f.Fix == "") {
+				if f.Found == "" || f.Needed == "" || (f.Result == Fail && f.Fix == "") || (f.Result == OK && f.Fix != "") {
 					t.Errorf("%s: something is unsaid: %+v", f.Check, f)
 				}
 			}
@@ -310,7 +338,7 @@ func TestVethHint(t *testing.T) {
 	facts := good()
 	facts.Interfaces[0].Driver = "veth"
 	for _, f := range Check(facts, Needs{}) {
-		if hint := strings.Contains(f.Fix, "PEER gro on"); hint != (f.Check == "xdp") {
+		if hint := strings.Contains(f.Found, "PEER gro on"); hint != (f.Check == "xdp") {
 			t.Errorf("%s: hint %t", f.Check, hint)
 		}
 	}
