@@ -80,8 +80,8 @@ var blocks = map[string][]directive{
 			"`maglev`, with `affinity: client` unless `mh-port` follows; others: the nearest", (*reader).scheduler, ""},
 		{"flag-1 flag-2 flag-3 sh-port sh-fallback mh-port mh-fallback", 0, 0, approximated,
 			"`mh-port` after `lb_algo mh`: no `affinity: client`", (*reader).schedulerFlag, ""},
-		{"lb_kind lvs_method", 1, 6, approximated, "`forward`: `NAT` (the default): `nat`; `DR`: `l2dsr`; `TUN`: `ipip`, " +
-			"with `type gue`: `gue`", func(x *reader, s *statement) { x.readMethod(s, &x.v.method) }, ""},
+		{"lb_kind lvs_method", 1, 6, approximated, "`forward`: `NAT` (the default): `nat`, with which servers see the node's " +
+			"address; `DR`: `l2dsr`; `TUN`: `ipip`, with `type gue`: `gue`", func(x *reader, s *statement) { x.readMethod(s, &x.v.method) }, ""},
 		{"protocol", 1, 1, translated, "`protocol`: `TCP`, `UDP` (the default); SCTP is left out", (*reader).protocol, ""},
 		{"ip_family", 1, 1, translated, "selects among the addresses of a firewall mark", (*reader).readFamily, ""},
 		{"persistence_timeout", 0, 1, translated, "`affinity: client` and `affinityTimeout`; 6m without a number",

@@ -89,6 +89,7 @@ func (p *parser) line(at Place, line string) (*multiline, error) {
 		return nil, err
 	}
 	if expanded != line || len(more) > 0 {
+		expanded, _ = uncomment(expanded) // of a value such as ${_HASH}
 		return nil, p.each(append([]definedLine{{at, expanded}}, more...))
 	}
 	if included, err := p.include(at, line); included || err != nil {
@@ -116,22 +117,19 @@ func (p *parser) each(lines []definedLine) error {
 
 // condition reports whether a line "@id text" or "@^id text" applies, and returns its text.
 func (p *parser) condition(at Place, line string) (selected bool, text string) {
-	for strings.HasPrefix(line, "@") {
-		id, rest := line[1:], ""
-		if end := strings.IndexAny(line, " \t"); end > 0 {
-			id, rest = line[1:end], strings.Trim(line[end:], " \t")
-		}
-		if p.configID == "" {
-			p.report(at, fmt.Sprintf("@%s: conditional lines are left out: select them with --config-id", id))
-			return false, ""
-		}
-		id, inverted := strings.CutPrefix(id, "^")
-		if (id == p.configID) == inverted {
-			return false, ""
-		}
-		line = rest
+	if !strings.HasPrefix(line, "@") {
+		return true, line
 	}
-	return true, line
+	id, rest := line[1:], ""
+	if end := strings.IndexAny(line, " \t"); end > 0 {
+		id, rest = line[1:end], strings.Trim(line[end:], " \t")
+	}
+	if p.configID == "" {
+		p.report(at, fmt.Sprintf("@%s: conditional lines are left out: select them with --config-id", id))
+		return false, ""
+	}
+	id, inverted := strings.CutPrefix(id, "^")
+	return (id == p.configID) != inverted, rest
 }
 
 // expand replaces the parameters of a line. A definition of several lines counts at the end

@@ -104,6 +104,8 @@ type importer struct {
 	err      error
 	services []service
 	backends int
+	// translates is set after a service with nat.
+	translates bool
 }
 
 // service is a translated service; findings[first:end] are about it.

@@ -95,6 +95,7 @@ func (p *parser) file(name, text string) error {
 		at.Line++
 		raw = strings.TrimRight(raw, "\r\n")
 		line, closed := uncomment(raw)
+		line, _ = uncomment(line) // keepalived's processes read a copy without comments, as a file
 		switch {
 		case !closed:
 			return at.errorf("a quote is not closed")

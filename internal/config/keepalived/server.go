@@ -176,10 +176,8 @@ func (x *reader) readMethod(s *statement, to *method) {
 // unifyMethods sets the service's method to its first real server's, and reports servers with
 // another one.
 func (im *importer) unifyMethods(v *virtual) {
-	for i, r := range v.servers {
-		if i == 0 {
-			v.forward = r.method.forward()
-		}
+	v.forward = v.servers[0].method.forward()
+	for _, r := range v.servers {
 		if f := r.method.forward(); f != v.forward {
 			im.report(r.statement, "%s %s: a service has one method: %s in place of %s", r.keyword(), r.address, v.forward, f)
 		}

@@ -359,6 +359,10 @@ func (im *importer) addService(v *virtual, s lb.Service, t target) bool {
 	s.Health = im.health(v, &s)
 	s, ok := im.valid(s, v.statement, v.servers)
 	if ok {
+		if s.Forward == lb.NAT && !im.translates {
+			im.translates = true
+			im.report(v.statement, "NAT: real servers see the node's address in place of the client's, in all services with nat")
+		}
 		im.taken[t.VIP] = v.Place
 		im.backends += len(s.Backends)
 		im.services = append(im.services, service{Service: s, origin: v.statement})
