@@ -5,6 +5,7 @@
 package balancer
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -113,7 +114,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	case conf.BGP != nil:
 		c.Speaker = speaker.Open(conf.BGP.Local, o.Log)
 	case conf.Routes != nil:
-		c.Hook = openHook(conf, events, o.Log)
+		if c.Hook, err = o.openHook(conf, events); err != nil {
+			return err
+		}
 		c.Speaker = c.Hook
 	}
 	stopPods, err := o.routeToPods(ctx, conf, &c.Speaker)
@@ -224,14 +227,18 @@ func (o Options) access() (*tls.Config, func(http.Handler) http.Handler, error) 
 	}, err
 }
 
+// settleRoutes is how long an earlier agent's routes stay that no service has yet.
+const settleRoutes = 30 * time.Second
+
 // openHook opens the hook in place of a BGP speaker.
-func openHook(conf *config.Config, events *observe.Recorder, log *slog.Logger) *routehook.Hook {
+func (o Options) openHook(conf *config.Config, events *observe.Recorder) (*routehook.Hook, error) {
 	return routehook.Open(routehook.Config{
 		Program: conf.Routes.Hook, Timeout: conf.Routes.Timeout, Node: conf.Node.Name,
 		Address: func(prefix netip.Prefix) netip.Addr {
 			return node.OwnAddress(conf.Node.Interfaces, prefix.Addr().Is4())
 		},
-		Events: events, Log: log,
+		File:   filepath.Join(cmp.Or(o.StateDir, filepath.Join(node.StateRoot, conf.Node.Name)), "routes"),
+		Settle: settleRoutes, Events: events, Log: o.Log,
 	})
 }
 

@@ -44,8 +44,14 @@ type Config struct {
 	// has none: the program's FAIRLEAD_NODE and FAIRLEAD_ADDRESS.
 	Node    string
 	Address func(prefix netip.Prefix) netip.Addr
-	Events  Recorder
-	Log     *slog.Logger
+	// File has the prefixes of routes that may be there, one in a line; empty for none. The next
+	// Hook begins with them.
+	File string
+	// Settle is how long these stay though they aren't wanted yet: services and the health of their
+	// backends take some time to be known.
+	Settle time.Duration
+	Events Recorder
+	Log    *slog.Logger
 }
 
 // Hook runs the program, one call at a time, until the calls have made the routes of the
@@ -62,7 +68,11 @@ type Hook struct {
 	routes map[netip.Prefix]*route
 	// failures counts the calls that failed.
 	failures uint64
-	closed   bool
+	// started is set by the first Set: nothing is called before.
+	started, closed bool
+
+	// recorded are the prefixes in the file; only run uses it.
+	recorded map[netip.Prefix]bool
 }
 
 // route is the state of one prefix.
@@ -89,12 +99,17 @@ func (r *route) verb() string {
 // retry is the pause after calls that failed.
 var retry = wait.Backoff{First: time.Second, Max: time.Minute, Jitter: 0.25}
 
-// Open returns a Hook without routes. Close or Abandon ends it.
-func Open(c Config) *Hook {
+// Open returns a Hook with the routes of an earlier one, which are removed unless they are wanted.
+// Close or Abandon ends it.
+func Open(c Config) (*Hook, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	h := &Hook{Config: c, stop: stop, ended: make(chan struct{}), routes: map[netip.Prefix]*route{}}
+	if err := h.load(); err != nil {
+		stop()
+		return nil, fmt.Errorf("route hook: %w", err)
+	}
 	go h.run(ctx)
-	return h
+	return h, nil
 }
 
 // change changes the routes, and wakes their waiters.
@@ -113,6 +128,7 @@ func (h *Hook) Set(routes []bgp.Route) (err error) {
 			return
 		}
 		h.set(routes)
+		h.started = true
 	})
 	return err
 }
@@ -151,6 +167,10 @@ func (h *Hook) Close(ctx context.Context) error {
 	h.change(func() {
 		if closed, h.closed = h.closed, true; !closed {
 			h.set(nil)
+			h.started = true
+			for _, r := range h.routes {
+				r.next = time.Time{}
+			}
 		}
 	})
 	if closed {
@@ -184,7 +204,11 @@ func (h *Hook) run(ctx context.Context) {
 		_, changed := h.version.Watch()
 		due, next := h.begin(time.Now())
 		if due.prefix.IsValid() {
-			h.finish(ctx, due, h.call(ctx, due))
+			err := h.record(due.prefix)
+			if err == nil {
+				err = h.call(ctx, due)
+			}
+			h.finish(ctx, due, err)
 			continue
 		}
 		var timer <-chan time.Time
@@ -210,6 +234,9 @@ type call struct {
 func (h *Hook) begin(now time.Time) (due call, next time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !h.started {
+		return call{}, time.Time{}
+	}
 	var first *route
 	for _, prefix := range slices.SortedFunc(maps.Keys(h.routes), netip.Prefix.Compare) {
 		if r := h.routes[prefix]; !r.done && (first == nil || r.next.Before(first.next)) {
@@ -231,7 +258,7 @@ func (h *Hook) finish(ctx context.Context, done call, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	failed, recovered := false, false
+	failed, recovered, removed := false, false, false
 	h.change(func() {
 		if err != nil {
 			h.failures++
@@ -248,9 +275,15 @@ func (h *Hook) finish(ctx context.Context, done call, err error) {
 			*r = route{wanted: r.wanted, tried: true, done: true}
 			if !r.wanted {
 				delete(h.routes, done.prefix)
+				removed = true
 			}
 		}
 	})
+	if removed {
+		if err := h.erase(done.prefix); err != nil { // a route too many: the next Hook removes it again
+			h.Log.Warn("routes not recorded", slog.Any("error", err))
+		}
+	}
 	switch {
 	case failed:
 		h.Events.RouteHookFailed(done.prefix, fmt.Sprintf("%s: %s", done.verb, err))

@@ -44,14 +44,21 @@ type testHook struct {
 // open opens the hook of a program with this text before its last line, which succeeds.
 func open(t *testing.T, text string, timeout time.Duration) *testHook {
 	t.Helper()
-	h := &testHook{dir: t.TempDir()}
+	return openIn(t, t.TempDir(), text, timeout)
+}
+
+// openIn opens the hook with the routes of an earlier one in the folder.
+func openIn(t *testing.T, dir, text string, timeout time.Duration) *testHook {
+	t.Helper()
+	h := &testHook{dir: dir}
 	program := filepath.Join(h.dir, "hook")
 	text = "#!/bin/sh\ncd " + h.dir + "\n" + text + "\necho \"$1 $2 $FAIRLEAD_NODE $FAIRLEAD_ADDRESS\" >>calls\n"
 	if err := os.WriteFile(program, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	h.Hook = routehook.Open(routehook.Config{
-		Program: program, Timeout: timeout, Node: "lb1", Events: h, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	var err error
+	h.Hook, err = routehook.Open(routehook.Config{
+		File: filepath.Join(h.dir, "routes"), Program: program, Timeout: timeout, Node: "lb1", Events: h, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Address: func(p netip.Prefix) netip.Addr {
 			if p.Addr().Is4() {
 				return netip.MustParseAddr("10.0.2.11")
@@ -59,6 +66,9 @@ func open(t *testing.T, text string, timeout time.Duration) *testHook {
 			return netip.Addr{}
 		},
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(h.Abandon)
 	return h
 }
@@ -129,6 +139,62 @@ func TestAbandon(t *testing.T) {
 	if got := h.calls(t); got != "add 10.1.1.1/32 lb1 10.0.2.11\n" || len(h.events.Lines()) > 0 {
 		t.Errorf("calls %q, events %q", got, h.events.Lines())
 	}
+}
+
+// The routes of an agent that ended in any way are removed by the next one, unless it wants them, and not before
+// it has any routes.
+func TestRoutesOfEarlierAgent(t *testing.T) {
+	h := open(t, "[ $2 = 10.1.1.1/32 ] || { touch second; sleep 3600; }", time.Hour) // which may have its effect
+	h.set(t, prefix4, prefix6)
+	await.True(t, limit, "the second route may be there", func() bool {
+		_, err := os.Stat(filepath.Join(h.dir, "second"))
+		return err == nil
+	})
+	h.Abandon()
+
+	h = openIn(t, h.dir, "[ -e ready ] || touch early", limit)
+	if pending := h.State().Pending; len(pending) != 2 {
+		t.Errorf("pending routes %v, want those of the earlier agent", pending)
+	}
+	if err := os.WriteFile(filepath.Join(h.dir, "ready"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.set(t, prefix4)
+	h.settle(t)
+	h.Abandon()
+	const want = "add 10.1.1.1/32 lb1 10.0.2.11\nadd 10.1.1.1/32 lb1 10.0.2.11\nremove fd00:10:1:1::1/128 lb1 \n"
+	if got := h.calls(t); sorted(got) != sorted(want) {
+		t.Errorf("calls:\n%swant:\n%s", got, want)
+	}
+	if _, err := os.Stat(filepath.Join(h.dir, "early")); err == nil {
+		t.Error("a route was changed before any were set")
+	}
+
+	h = openIn(t, h.dir, "", limit)
+	if err := h.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := h.calls(t); sorted(got) != sorted(want+"remove 10.1.1.1/32 lb1 10.0.2.11\n") {
+		t.Errorf("after the end of an agent without routes, calls:\n%s", got)
+	}
+}
+
+// A route that can't be recorded isn't added.
+func TestRouteNotRecorded(t *testing.T) {
+	h := open(t, "", limit)
+	if err := os.Mkdir(filepath.Join(h.dir, "routes"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h.set(t, prefix4)
+	h.awaitFailures(t, 1)
+	if got := h.calls(t); got != "" {
+		t.Errorf("calls %q", got)
+	}
+}
+
+// sorted sorts lines: calls are made in the order in which they are due.
+func sorted(lines string) string {
+	return strings.Join(slices.Sorted(strings.Lines(lines)), "")
 }
 
 // A call that fails is repeated, doesn't block the other prefix, and is reported with the
