@@ -137,7 +137,7 @@ type ServiceFilter struct {
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^fairlead[.]io/[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$') && self != 'fairlead.io/lb'",message="want a class such as fairlead.io/internal; fairlead.io/lb is every group's that names none"
 	Classes []string `json:"classes,omitempty"`
 	// MaxPorts is the maximum number of ports of a Service or LoadBalancer. One with more is not
-	// served. The default is 128.
+	// served. The default is 256.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1

@@ -179,7 +179,7 @@ func TestAPIServerTenants(t *testing.T) {
 	})
 	few := add("noisy", "few", func(svc *corev1.Service) { // more than the group allows, fewer than the API
 		svc.Spec.Ports = nil
-		for i := range 200 {
+		for i := range 300 {
 			svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Port: int32(i + 1)})
 		}
 	})
@@ -222,7 +222,7 @@ func TestAPIServerTenants(t *testing.T) {
 			t.Errorf("%s: %q, want %q", svc.Name, text, want)
 		}
 	}
-	expect(few, "200 ports are more than 128 (LoadBalancerGroup main, spec.services.maxPorts)")
+	expect(few, "300 ports are more than 256 (LoadBalancerGroup main, spec.services.maxPorts)")
 	expect(pods, "spec.services.perNamespace.backends")
 	expect(ranges[8], "spec.services.perNamespace.sourcePrefixes")
 	expect(ranges[24], "spec.services.perNamespace.sourcePrefixes")

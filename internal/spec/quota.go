@@ -21,7 +21,7 @@ import (
 
 // Defaults of a group's bounds.
 const (
-	defaultMaxPorts       = 128
+	defaultMaxPorts       = 256
 	defaultServices       = 1024
 	defaultBackends       = 32768
 	defaultSourcePrefixes = 32768

@@ -41,10 +41,10 @@ func TestServiceUsage(t *testing.T) {
 	if got := b.ServiceUsage(svc, endpoints); got != want {
 		t.Errorf("usage %+v, want %+v", got, want)
 	}
-	for i := range 200 {
+	for i := range 300 {
 		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(i), Port: int32(i + 100)})
 	}
-	if got := b.ServiceUsage(svc, endpoints); got != (spec.Usage{Ports: 203}) {
+	if got := b.ServiceUsage(svc, endpoints); got != (spec.Usage{Ports: 303}) {
 		t.Errorf("usage %+v of too many ports", got)
 	}
 }
@@ -63,8 +63,8 @@ func TestAdmit(t *testing.T) {
 		claim(7, "c", spec.Usage{Services: 4, Backends: 101}),
 		claim(6, "d", spec.Usage{Services: 4, Backends: 100}),
 		claim(6, "e", spec.Usage{Services: 4}),
-		claim(5, "f", spec.Usage{}), // uses nothing
-		claim(4, "g", spec.Usage{Ports: 129}),
+		claim(5, "f", spec.Usage{Ports: 250}), // uses nothing else
+		claim(4, "g", spec.Usage{Ports: 257}),
 		claim(3, "h", spec.Usage{Ranges: 4097}),
 		claim(2, "i", spec.Usage{Probes: 101}),
 		claim(1, "j", spec.Usage{SourcePrefixes: 101}),
