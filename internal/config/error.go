@@ -135,16 +135,12 @@ func (v value) failedWithin() bool {
 
 // unknownField says that a mapping has no field of a name, and which one has taken its place or
 // is near to it, if any.
-func unknownField(given, near string, fields []field) error {
-	if codes := "expectedCodes"; given == "status" && slices.ContainsFunc(fields, func(f field) bool { return f.name == codes }) {
+func unknownField(given, near string, names []string) error {
+	if codes := "expectedCodes"; given == "status" && slices.Contains(names, codes) {
 		return fmt.Errorf("renamed: use %s, in quotes", codes)
 	}
 	if near != "" {
 		return fmt.Errorf("unknown field: did you mean %q?", near)
-	}
-	names := make([]string, len(fields))
-	for i, f := range fields {
-		names[i] = f.name
 	}
 	return fmt.Errorf("unknown field: want one of %s", join(names))
 }
@@ -155,41 +151,4 @@ func join[T ~string](words []T) string {
 		s[i] = string(w)
 	}
 	return strings.Join(s, ", ")
-}
-
-// closest returns the field whose name has the smallest edit distance to the given one;
-// empty if more than about a third of the letters differ.
-func closest(given string, fields []field) string {
-	const longest = 64 // longer than all fields
-	if len(given) > longest {
-		return ""
-	}
-	best, least := "", len(given)/3+2
-	for _, f := range fields {
-		if d := distance(strings.ToLower(given), strings.ToLower(f.name)); d < least {
-			best, least = f.name, d
-		}
-	}
-	return best
-}
-
-// distance returns the Levenshtein distance.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

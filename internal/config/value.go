@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // decoder collects the errors of one file.
@@ -125,13 +126,17 @@ func (v value) readFields(fields ...field) {
 		return
 	}
 	lines := make([]int, len(fields)) // of each field; 0 if not given yet
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+	}
 	for _, entry := range mapping.Values {
 		key, at := entry.Key.GetToken().Value, position(entry.Key)
 		path := v.pathOf(key)
 		switch i := slices.IndexFunc(fields, func(f field) bool { return f.name == key }); {
 		case i < 0:
-			near := closest(key, fields)
-			v.fail(at, path, unknownField(key, near, fields))
+			near := spec.Closest(key, names)
+			v.fail(at, path, unknownField(key, near, names))
 			if near != "" {
 				v.failed[v.pathOf(near)] = true // misspelt, not missing
 			}

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/spec"
 	"fairlead.io/fairlead/internal/wait"
 )
 
@@ -74,7 +74,7 @@ func cacheOptions(namespace string) cache.Options {
 func slimService(object any) (any, error) {
 	if svc, is := object.(*corev1.Service); is {
 		svc.ManagedFields = nil
-		maps.DeleteFunc(svc.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, v1alpha1.Group+"/") })
+		maps.DeleteFunc(svc.Annotations, func(key, _ string) bool { return !spec.HasMeaning(key) })
 		svc.Spec.Selector = nil
 	}
 	return object, nil

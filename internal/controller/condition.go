@@ -21,6 +21,7 @@ const (
 	reasonReleasing       = "Releasing"
 	reasonAccepted        = "Accepted"
 	reasonBadAnnotation   = "BadAnnotation"
+	reasonUnread          = "UnreadAnnotation"
 	reasonBadSpec         = "BadSpec"
 	reasonFailed          = "AllocationFailed"
 )

@@ -85,11 +85,14 @@ func (r serviceReconciler) decided(svc *corev1.Service, result allocation) (cond
 	decided = decided && known
 	kind := v1alpha1.ConditionServiceAccepted
 	_, err := serviceRequest(svc)
+	unread := spec.Unread(svc)
 	switch {
 	case err != nil:
 		conditions = append(conditions, condition(kind, false, reasonBadAnnotation, err.Error()))
 	case decided && bounded.raised != "":
 		conditions = append(conditions, condition(kind, false, reasonIntervalRaised, bounded.raised))
+	case decided && unread != "":
+		conditions = append(conditions, condition(kind, false, reasonUnread, unread))
 	case decided:
 		conditions = append(conditions, condition(kind, true, reasonAccepted, ""))
 	}

@@ -71,11 +71,12 @@ func serviceRequest(svc *corev1.Service) (w addressRequest, notAccepted error) {
 	return w, err
 }
 
-// about returns the first error of the given annotations, nil if there is none.
+// about returns the first error of the given annotations, or of one that doesn't exist, as it may be
+// misspelt; nil if there is none.
 func about(err error, fields ...string) error {
 	joined, several := err.(interface{ Unwrap() []error })
 	if !several {
-		if bad, is := errors.AsType[lb.FieldError](err); is && slices.Contains(fields, bad.Path) {
+		if bad, is := errors.AsType[lb.FieldError](err); is && (slices.Contains(fields, bad.Path) || errors.Is(bad.Err, spec.ErrUnknown)) {
 			return err
 		}
 		return nil

@@ -40,11 +40,14 @@ type Settings struct {
 	FirewallMark   uint32
 }
 
-// ParseAnnotations reads a Service's annotations and, without an annotation of
-// addresses, its deprecated spec.loadBalancerIP. The error joins an lb.FieldError for each
-// invalid one, which is ignored: its Path is the annotation's name, or "spec.loadBalancerIP".
+// ParseAnnotations reads a Service's annotations, ForeignAnnotations among them, and, without an annotation
+// of addresses, its deprecated spec.loadBalancerIP. The error joins an lb.FieldError for each invalid one,
+// which is ignored: its Path is the annotation's name, or "spec.loadBalancerIP". ErrUnknown is among
+// them if an annotation doesn't exist.
 func ParseAnnotations(svc *corev1.Service) (Settings, error) {
-	r := reader{annotations: svc.Annotations}
+	r := reader{}
+	r.readForeign(svc)
+	r.checkKnown(svc)
 	s := Settings{
 		Addresses:  r.addresses(svc.Spec.LoadBalancerIP),
 		Pool:       r.name(v1alpha1.AnnotationAddressPool),
@@ -110,10 +113,15 @@ func Protocol(name corev1.Protocol) (p lb.Protocol, served bool) {
 // reader reads annotations and collects errors.
 type reader struct {
 	annotations map[string]string
-	errs        []error
+	// origin has the foreign annotations from which others were read.
+	origin map[string]string
+	errs   []error
 }
 
 func (r *reader) fail(field, format string, args ...any) {
+	if from := r.origin[field]; from != "" {
+		format, args = "%s: "+format, append([]any{from}, args...)
+	}
 	r.errs = append(r.errs, lb.FieldError{Path: field, Err: fmt.Errorf(format, args...)})
 }
 

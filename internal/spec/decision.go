@@ -149,6 +149,9 @@ func (d *Decision) Write(b *v1alpha1.LoadBalancer) {
 		if d.Raised != "" {
 			ready.Message += "; " + d.Raised
 		}
+		if name, is := annotationOf(b); is {
+			ready.Message += "; LoadBalancers have fields: the annotation " + name + " is not read"
+		}
 	}
 	d.Allocated.ObservedGeneration, ready.ObservedGeneration = b.Generation, b.Generation
 	meta.SetStatusCondition(&s.Conditions, d.Allocated)

@@ -170,12 +170,13 @@ func (b Bounds) ServiceUsage(svc *corev1.Service, endpoints Endpoints) (u Usage)
 	if settings.Health.Given {
 		check = settings.Health.Check
 	}
+	ranges, _ := SourceRanges(svc)
 	for _, in := range svc.Status.LoadBalancer.Ingress {
 		address, err := netip.ParseAddr(in.IP)
 		if err != nil {
 			continue
 		}
-		sources, _ := Sources(svc.Spec.LoadBalancerSourceRanges, address)
+		sources, _ := Sources(ranges, address)
 		for i := range svc.Spec.Ports {
 			port := &svc.Spec.Ports[i]
 			protocol, served := Protocol(port.Protocol)

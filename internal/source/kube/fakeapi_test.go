@@ -148,14 +148,15 @@ func TestPeerSecrets(t *testing.T) {
 	}
 }
 
-// After a rejected update all services are delivered again.
+// After a rejected update all services are delivered again, with the clients that an annotation admits.
 func TestRejectedUpdate(t *testing.T) {
 	t.Parallel()
 	api := &listServer{lists: map[string]string{
 		"nodes": `{"metadata": {"name": "lb1"}, "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.11"}]}}`,
 		"loadbalancergroups": `{"metadata": {"name": "main"}, "spec": {"nodeSelector": {}, "dataPlane": {"forward": "nat"}},
 			"status": {"nodes": [{"name": "lb1"}]}}`,
-		"services": `{"metadata": {"name": "web", "namespace": "default"},
+		"services": `{"metadata": {"name": "web", "namespace": "default",
+				"annotations": {"example.com/a": "b", "service.beta.kubernetes.io/load-balancer-source-ranges": "10.0.0.0/8"}},
 			"spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}, "status": {"loadBalancer": {"ingress": [{"ip": "198.51.100.1"}]},
 				"conditions": [{"type": "fairlead.io/Served", "status": "True", "message": "main"}]}}`,
 		"addresspools": `{"metadata": {"name": "main"}, "spec": {"addresses": ["198.51.100.0/24"]}}`,
@@ -173,8 +174,12 @@ func TestRejectedUpdate(t *testing.T) {
 		return nil
 	})
 	for i := range deliveries {
-		if u := receive(t, updates); !u.Whole || len(u.Changed) != 1 || u.Changed[0].Name != "default/web/80" {
-			t.Errorf("update %d: %+v, want all services", i, u)
+		u := receive(t, updates)
+		if !u.Whole || len(u.Changed) != 1 || u.Changed[0].Name != "default/web/80" {
+			t.Fatalf("update %d: %+v, want all services", i, u)
+		}
+		if ranges := fmt.Sprint(u.Changed[0].Sources.Allow); ranges != "[10.0.0.0/8]" {
+			t.Errorf("update %d: %s admitted", i, ranges)
 		}
 	}
 }

@@ -14,7 +14,6 @@ package kube
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -23,6 +22,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // Objects of the cluster, to which problems refer.
@@ -79,6 +79,6 @@ func stripService(svc *corev1.Service) {
 		svc.Spec = corev1.ServiceSpec{Type: svc.Spec.Type, ClusterIPs: svc.Spec.ClusterIPs}
 		return
 	}
-	maps.DeleteFunc(svc.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, v1alpha1.Group+"/") })
+	maps.DeleteFunc(svc.Annotations, func(key, _ string) bool { return !spec.HasMeaning(key) })
 	svc.Status.Conditions = slices.DeleteFunc(svc.Status.Conditions, func(c metav1.Condition) bool { return c.Type != v1alpha1.ConditionServiceServed })
 }

@@ -107,10 +107,11 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 	}
 	health := t.health(settings, forward, g)
 	limits := settings.Limits.Or(g.limits)
+	ranges, field := spec.SourceRanges(svc)
 	for _, address := range t.ingress(svc) {
-		sources, errs := spec.Sources(svc.Spec.LoadBalancerSourceRanges, address)
+		sources, errs := spec.Sources(ranges, address)
 		for _, err := range errs {
-			t.fail("spec.loadBalancerSourceRanges%v", err)
+			t.fail("%s%v", field, err)
 		}
 		for i := range ports {
 			port := &ports[i]
