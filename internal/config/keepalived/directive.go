@@ -64,7 +64,8 @@ var blocks = map[string][]directive{
 		{"global_defs", 0, 0, reported, "each directive",
 			func(x *reader, s *statement) { x.block("global_defs", s) }, "global_defs"},
 		{"SSL", 0, 0, reported, "checks have no client certificate; health.tls.ca is the counterpart of ca", nil, anything},
-		{"vrrp_instance vrrp_sync_group vrrp_script vrrp_track_process garp_group track_group linkbeat_interfaces " +
+		{"vrrp_instance", 0, 1, reported, noVRRP, (*reader).vrrpInstance, anything},
+		{"vrrp_sync_group vrrp_script vrrp_track_process garp_group track_group linkbeat_interfaces " +
 			"interface_up_down_delays", 0, 1, reported, noVRRP, nil, anything},
 		{"linkbeat_use_polling", 0, 0, reported, noVRRP, nil, ""},
 		{"track_file vrrp_track_file", 1, 1, reported, noFiles, nil, anything},
@@ -95,7 +96,7 @@ var blocks = map[string][]directive{
 		{"sorry_server", 1, 2, approximated, "a backend with `backup: true`, used while no other is, whatever the quorum",
 			(*reader).sorryServer, ""},
 		{"sorry_server_lvs_method", 1, 6, approximated, "a service has one method", (*reader).sorryMethod, ""},
-		{"sorry_server_inhibit", 0, 0, translated, "a backup keeps its flows", ignore, ""},
+		{"sorry_server_inhibit", 0, 0, translated, "a backup keeps its flows", (*reader).sorryInhibit, ""},
 		{"inhibit_on_failure", 0, 0, reported, noInhibit, nil, ""},
 		{"ops", 0, 0, reported, "datagrams from one port of a client are a flow, and go to one backend", nil, ""},
 		{"hashed", 0, 0, reported, "it has no effect", nil, ""},
@@ -308,6 +309,16 @@ func (x *reader) leftOut(s *statement, d *directive) {
 		name = strings.Join(s.words[:min(2, len(s.words))], " ")
 	}
 	x.report(s, "%s: %s", name, d.text)
+}
+
+// vrrpInstance reports an instance, and the deprecated place of a directive about IPVS.
+func (x *reader) vrrpInstance(s *statement) {
+	x.leftOut(s, x.keywords[""][s.keyword()])
+	for _, inner := range s.body {
+		if inner.keyword() == "lvs_sync_daemon_interface" {
+			x.leftOut(inner, x.keywords["global_defs"]["lvs_sync_daemon"])
+		}
+	}
 }
 
 // ignore is for statements without an effect on the result.

@@ -72,11 +72,16 @@ func (x *reader) sorryServer(s *statement) {
 }
 
 func (x *reader) sorryMethod(s *statement) {
+	if x.sorryInhibit(s); x.v.sorry != nil {
+		x.readMethod(s, &x.v.sorry.method)
+	}
+}
+
+// sorryInhibit reports a statement without a sorry_server in front of it.
+func (x *reader) sorryInhibit(s *statement) {
 	if x.v.sorry == nil {
 		x.report(s, "%s: keepalived ignores it: there is no sorry_server before it", s.keyword())
-		return
 	}
-	x.readMethod(s, &x.v.sorry.method)
 }
 
 // endServer completes a server with the settings that it inherits from its virtual server.

@@ -315,7 +315,7 @@ func (im *importer) minHealthy(v *virtual) int {
 	slices.Sort(weights)
 	slices.Reverse(weights)
 	n, sum := 0, 0
-	for n < len(weights) && sum < v.quorum {
+	for n < len(weights) && weights[n] > 0 && sum < v.quorum { // keepalived reduces a quorum above the sum
 		sum += weights[n]
 		n++
 	}
