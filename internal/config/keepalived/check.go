@@ -165,11 +165,13 @@ func (x *reader) connectPort(s *statement) {
 	}
 }
 
-// dnsName reads the name of a query, of which keepalived uses the first one.
+// dnsName reads the name of a query. keepalived uses the first one, and takes a first label of one
+// letter for an empty one.
 func (x *reader) dnsName(s *statement) {
 	name := s.word(1)
-	if x.c.DNS.Name != "." || name != "." && strings.HasPrefix(name, ".") || strings.Contains(name, "..") {
-		x.report(s, "name %s: keepalived ignores it: there is another, or an empty label", name)
+	short := len(name) > 1 && (name[0] == '.' || name[1] == '.')
+	if x.c.DNS.Name != "." || short || strings.Contains(name, "..") {
+		x.report(s, "name %s: keepalived ignores it: there is another, or a label that it takes for empty", name)
 		return
 	}
 	x.c.DNS.Name = cmp.Or(name, ".")

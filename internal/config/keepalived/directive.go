@@ -145,7 +145,8 @@ var blocks = map[string][]directive{
 		directive{"http_protocol", 0, 1, approximated, "requests are of HTTP/1.1", (*reader).httpProtocol, ""},
 		directive{"enable_sni", 0, 1, approximated, "the host's name is always sent",
 			truth(func(x *reader) **bool { return &x.c.sni }), ""},
-		directive{"fast_recovery", 0, 1, translated, "it is about several URLs", ignore, ""},
+		directive{"fast_recovery", 0, 1, translated, "it is about several URLs",
+			truth(func(*reader) **bool { return new(*bool) }), ""},
 		directive{"tls_compliant", 0, 1, reported, "there is no counterpart", nil, ""},
 		directive{"nb_get_retry", 1, 1, translated, "`fall`, as `retry`", (*reader).retry, ""}),
 	"url": {

@@ -93,6 +93,8 @@ var meanings = map[string]meaning{
 		[]string{"!minHealthy: 2", "f:2: quorum 9: minHealthy 1"}, false},
 	"connections of a VRRP instance": {"", "vrrp_instance V {\ninterface eth0\nlvs_sync_daemon_interface eth0\n}",
 		[]string{"f:1: vrrp_instance V: ", "f:3: lvs_sync_daemon_interface: connections aren't synchronized"}, false},
+	"name with a short label":         {outer, checked("DNS_CHECK {\nname a.example.com\ntype mx\n}"), []string{"dns: {name: \".\", type: MX}", "f:5: name a.example.com: keepalived ignores it"}, false},
+	"port that isn't one":             {"virtual_server 192.0.2.10 http", "weight\n" + servers, []string{"services: []", "f:1: virtual_server \"http\""}, false},
 	"only a sorry server":             {outer, "protocol TCP\nsorry_server 10.0.0.99 80", []string{"services: []", "f:1: "}, false},
 	"parameter that begins a comment": {outer, "lb_algo rr ${_HASH} x\n" + servers, []string{"scheduler: rr"}, true},
 	"escaped comment":                 {outer, checked("HTTP_GET {\nurl {\npath /a\\#b\n}\n}"), []string{"path: /a\n"}, true},

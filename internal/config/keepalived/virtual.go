@@ -51,11 +51,10 @@ func (x *reader) virtualServer(s *statement) {
 	first := len(x.findings)
 	v := &virtual{statement: s, protocol: lb.UDP, unset: true, quorum: 1, weight: 1}
 	v.interval, v.timeout = &timer{value: time.Minute}, &timer{value: 5 * time.Second}
-	single := !slices.Contains([]string{"group", "fwmark"}, s.word(1))
-	if single {
+	if s.word(1) != "group" && s.word(1) != "fwmark" {
 		address, ok := x.address(s, 1)
-		if !ok {
-			return
+		if _, valid := x.port(s, 2); !ok || !valid {
+			return // keepalived skips the block
 		}
 		v.ipFamily = familyOf(address)
 	}
