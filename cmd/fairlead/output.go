@@ -68,7 +68,7 @@ func formatAnswer[T any](o cli.Output, answer []byte, repeated bool, table func(
 		if err := json.Unmarshal(answer, &state); err != nil {
 			return "", fmt.Errorf("the agent's answer: %w", err)
 		}
-		return table(state), nil
+		return cli.Printable(table(state)), nil
 	case o.JSON() && repeated:
 		if err := json.Compact(&text, answer); err != nil {
 			return "", fmt.Errorf("the agent's answer: %w", err)

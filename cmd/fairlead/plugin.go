@@ -202,7 +202,7 @@ func printNodes[T any](
 	if o.Table() {
 		nodes := kubectl.Query[T](ctx, client, agents, line...)
 		failed = missing(nodes)
-		_, err = io.WriteString(e.stdout, table(nodes))
+		_, err = io.WriteString(e.stdout, cli.Printable(table(nodes)))
 	} else {
 		nodes := kubectl.Query[json.RawMessage](ctx, client, agents, line...)
 		failed = missing(nodes)

@@ -123,6 +123,21 @@ func decide(pods []pod, now time.Time, delay time.Duration) (p plan) {
 	return p
 }
 
+// permitted returns the routes whose prefixes have none of the reserved addresses: a route to a pod would cut
+// the node off from its network. It returns the other prefixes, and why.
+func permitted(all []route, reserved []netip.Addr) (routes []route, refused []netip.Prefix, err error) {
+	for _, r := range all {
+		i := slices.IndexFunc(reserved, r.prefix.Contains)
+		if i < 0 {
+			routes = append(routes, r)
+			continue
+		}
+		refused = append(refused, r.prefix)
+		err = errors.Join(err, fmt.Errorf("route %s: refused, as %s is an address or a next hop of this node", r.prefix, reserved[i]))
+	}
+	return routes, refused, err
+}
+
 // add adds a pod by its address of the family, if it has one.
 func (c *candidates) add(p *pod, four bool) {
 	i := slices.IndexFunc(p.addresses, func(a netip.Addr) bool { return a.Is4() == four })

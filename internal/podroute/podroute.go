@@ -170,9 +170,15 @@ func (r *Router) adopt() {
 // been installed, and withdrawn before its route is removed; one that fails doesn't block
 // others.
 func (r *Router) apply(p plan) error {
-	failed, err := install(p.routes)
+	reserved, err := nodeAddresses()
+	if err != nil {
+		return err
+	}
+	routes, refused, err := permitted(p.routes, reserved)
+	failed, wrong := install(routes)
+	failed = append(failed, refused...)
 	announced := slices.DeleteFunc(p.announced, func(a bgp.Route) bool { return slices.Contains(failed, a.Prefix) })
-	return errors.Join(err, r.announce(announced), removeOthers(p.routes))
+	return errors.Join(err, wrong, r.announce(announced), removeOthers(routes))
 }
 
 // pods returns the balancer pods of a list. since has the times at which pods that end were

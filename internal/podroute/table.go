@@ -99,6 +99,37 @@ func list() ([]netlink.Route, error) {
 	return slices.DeleteFunc(all, func(r netlink.Route) bool { return r.Dst == nil }), nil
 }
 
+// nodeAddresses returns the addresses of this node's interfaces, and the next hops of its routes but this
+// package's.
+func nodeAddresses() (all []netip.Addr, err error) {
+	add := func(ip net.IP) {
+		if a, ok := netip.AddrFromSlice(ip); ok {
+			all = append(all, a.Unmap())
+		}
+	}
+	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("addresses: %w", err)
+	}
+	for i := range addresses {
+		add(addresses[i].IP)
+	}
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("routes: %w", err)
+	}
+	for _, r := range routes {
+		if r.Protocol == protocol {
+			continue
+		}
+		add(r.Gw)
+		for _, hop := range r.MultiPath {
+			add(hop.Gw)
+		}
+	}
+	return all, nil
+}
+
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

@@ -4,6 +4,7 @@ package podroute
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -125,5 +126,28 @@ func TestTable(t *testing.T) {
 	must(t, Remove())
 	if got := installed(t); len(got) > 0 {
 		t.Errorf("%q are left", got)
+	}
+}
+
+// No route leads the node's own addresses, or its next hops, to a pod.
+func TestNodeAddresses(t *testing.T) {
+	enterNode(t)
+	gateway := netlink.Route{
+		LinkIndex: link(t, "veth2").Attrs().Index, Dst: ipNet(netip.MustParsePrefix("10.9.0.0/16")),
+		Gw: net.ParseIP("10.8.0.1"), Flags: unix.RTNH_F_ONLINK,
+	}
+	must(t, netlink.RouteAdd(&gateway))
+	own := leads("10.1.1.0/24 10.244.1.2")
+	must(t, own.install())
+	reserved, err := nodeAddresses()
+	must(t, err)
+	routes, refused, err := permitted([]route{
+		own, leads("0.0.0.0/1 10.244.1.2"), leads("10.244.1.0/30 10.244.1.2"), leads("10.8.0.0/24 10.244.1.2"), leads("fd44::/64 fd44::2"),
+	}, reserved)
+	if len(routes) != 1 || routes[0].prefix != own.prefix || fmt.Sprint(refused) != "[0.0.0.0/1 10.244.1.0/30 10.8.0.0/24 fd44::/64]" {
+		t.Errorf("routes %v, refused %v", routes, refused)
+	}
+	if err == nil || !strings.Contains(err.Error(), "route 10.8.0.0/24: refused, as 10.8.0.1 is an address or a next hop of this node") {
+		t.Errorf("error %v", err)
 	}
 }

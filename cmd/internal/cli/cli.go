@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 )
@@ -46,7 +48,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stderr io.Writ
 	if exit, ok := errors.AsType[ExitStatus](err); ok {
 		return int(exit)
 	}
-	fmt.Fprintf(stderr, "%s: %v\n", root.Name(), err)
+	fmt.Fprintf(stderr, "%s: %s\n", root.Name(), Printable(err.Error()))
 	if _, ok := errors.AsType[usageError](err); ok {
 		return wrongUsage
 	}
@@ -99,4 +101,22 @@ func unknownCommand(root *cobra.Command, args []string) error {
 		}
 	}
 	return nil
+}
+
+// Printable returns a text for the terminal in which characters that aren't printable are escaped, but line
+// ends and tabs: others, such as an agent on a foreign node, may have written parts of it.
+func Printable(text string) string {
+	shown := func(r rune) bool { return r == '\n' || r == '\t' || strconv.IsPrint(r) }
+	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !shown(r) }) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if shown(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
 }

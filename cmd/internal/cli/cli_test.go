@@ -75,6 +75,17 @@ func TestExitStatus(t *testing.T) {
 }
 
 // TestPrint checks that a YAML parser reads the output.
+// Texts of others can't control the terminal.
+func TestPrintable(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\tb\nc é ✓": "a\tb\nc é ✓", "a\x1b[2J\x07b\r\x7f": `a\x1b[2J\ab\r\x7f`, "\u009b2J \u202e": `\u009b2J \u202e`, "\x9b": "\ufffd",
+	} {
+		if got := Printable(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestPrint(t *testing.T) {
 	value := map[string]any{
 		"empty": "", "null": nil, "text": "null", "yes": "yes", "number": "1e3", "octal": "010", "time": "2026-11-25T21:00:00Z", "colon": "a: b", "hash": "a #b",
