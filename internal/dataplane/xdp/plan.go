@@ -139,8 +139,7 @@ func (p *Plane) leftBehind(pl *plan) []lb.Backend {
 	}
 	var left []lb.Backend
 	for i := range s.now.slots {
-		if one := &s.now.slots[i]; one.taken() && !one.adopted() && !pl.present(one.id()) {
-			b := *one.backend
+		if b, known := s.now.slots[i].server(); known && !pl.present(b.ID()) {
 			b.Weight = 0
 			left = append(left, b)
 		}

@@ -40,6 +40,19 @@ func (s *slot) adopted() bool { return s.backend == nil }
 
 func (s *slot) usable() bool { return s.has(table.BalancerBackendFlagBACKEND_USABLE) }
 
+// server returns the slot's backend, as far as it is known. Of those that only an earlier agent knew
+// these are the ones behind a device of their own, as this node's pods are.
+func (s *slot) server() (b lb.Backend, known bool) {
+	switch {
+	case s.backend != nil:
+		return *s.backend, s.taken()
+	case s.has(table.BalancerBackendFlagBACKEND_HANDOVER):
+		id := s.id()
+		return lb.Backend{Address: id.Addr(), Port: id.Port(), Outside: !s.has(table.BalancerBackendFlagBACKEND_KEEP_SOURCE)}, s.taken()
+	}
+	return b, false
+}
+
 func (s *slot) has(flag table.BalancerBackendFlag) bool { return s.Flags&uint8(flag) != 0 }
 
 func (s *slot) id() lb.BackendID {

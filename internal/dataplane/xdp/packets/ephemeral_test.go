@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
@@ -67,7 +68,8 @@ const (
 	returns
 	losesRoute // the default route takes its place
 	losesAllRoutes
-	hasRoute // also if it is another pod's
+	hasRoute     // also if it is another pod's
+	leavesUnseen // as no agent runs, with its route
 )
 
 // A pod that doesn't exist any more has no connections: their segments are reset, a SYN begins a new
@@ -88,6 +90,7 @@ func TestPodWithoutConnections(t *testing.T) {
 		{"all routes lost, then the default route", []podEvent{leaves, losesAllRoutes, losesRoute}, false},
 		{"route of another pod", []podEvent{leaves, losesRoute, hasRoute}, false},
 		{"route of another pod of the service", []podEvent{leaves, losesAllRoutes, hasRoute, returns}, false},
+		{"route lost while no agent ran", []podEvent{leavesUnseen, losesRoute}, false},
 		{"all routes lost while listed", []podEvent{losesAllRoutes, leaves, losesRoute}, false},
 	} {
 		for _, vip := range []netip.Addr{vip4, vip6} {
@@ -125,6 +128,11 @@ func exitOf(t *testing.T, p *xdp.Unattached, frame []byte) (verdict uint32, exit
 func (c natCase) afterPodEvents(t *testing.T, events []podEvent, check func(*xdp.Unattached)) {
 	t.Helper()
 	p, hops := newTestPlane(t)
+	pins := ""
+	if slices.Contains(events, leavesUnseen) {
+		pins = testPins(t)
+		p = openQuietPlane(t, pins, hops)
+	}
 	inNamespace(t, func() error {
 		device, err := net.InterfaceByName("fl1")
 		if err != nil {
@@ -152,6 +160,10 @@ func (c natCase) afterPodEvents(t *testing.T, events []podEvent, check func(*xdp
 				pod.Ending, pod.Weight = true, 0
 			case leaves:
 				listed = false
+			case leavesUnseen:
+				listed, hops.noRoute = false, pod.Address
+				must(t, p.Close())
+				p = openQuietPlane(t, pins, hops)
 			case returns:
 				listed, pod.Ending, pod.Weight = true, false, 1
 			case losesRoute:
