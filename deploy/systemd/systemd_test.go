@@ -57,6 +57,16 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+// The API server reads its files where they are changed: credentials of systemd are copies from the start, so that
+// a token that is removed would stay valid.
+func TestFilesAreFollowed(t *testing.T) {
+	for _, name := range []string{unit, "fairlead-apiserver.service"} {
+		if text := readUnit(t, name); strings.Contains(text, "LoadCredential") || strings.Contains(text, "CREDENTIALS_DIRECTORY") {
+			t.Errorf("%s has copies of credentials", name)
+		}
+	}
+}
+
 // systemd waits longer for the end of the agent than the agent waits by default for
 // packets.
 func TestStopOutlastsDrain(t *testing.T) {
