@@ -114,7 +114,8 @@ func (im *importer) endCheck(c *check) {
 		im.report(c.statement, "SSL_GET: %s is sent as server name (SNI), also without enable_sni", c.Host)
 	}
 	if c.Type != lb.HealthICMP && c.Port == 0 && c.server.port == 0 {
-		im.report(c.statement, "%s: the service's port is probed: without a port of the real server, keepalived probes port 0", c.keyword())
+		im.report(c.statement, "%s: the service's port is probed, where keepalived probes port 0: the real server has none",
+			c.keyword())
 	}
 	c.Interval = min(max(c.interval.value, lb.MinHealthInterval), lb.MaxHealthInterval)
 	if c.Interval != c.interval.value {

@@ -82,7 +82,8 @@ var blocks = map[string][]directive{
 		{"flag-1 flag-2 flag-3 sh-port sh-fallback mh-port mh-fallback", 0, 0, approximated,
 			"`mh-port` after `lb_algo mh`: no `affinity: client`", (*reader).schedulerFlag, ""},
 		{"lb_kind lvs_method", 1, 6, approximated, "`forward`: `NAT` (the default): `nat`, with which servers see the node's " +
-			"address; `DR`: `l2dsr`; `TUN`: `ipip`, with `type gue`: `gue`", func(x *reader, s *statement) { x.readMethod(s, &x.v.method) }, ""},
+			"address; `DR`: `l2dsr`; `TUN`: `ipip`, with `type gue`: `gue`",
+			func(x *reader, s *statement) { x.readMethod(s, &x.v.method) }, ""},
 		{"protocol", 1, 1, translated, "`protocol`: `TCP`, `UDP` (the default); SCTP is left out", (*reader).protocol, ""},
 		{"ip_family", 1, 1, translated, "selects among the addresses of a firewall mark", (*reader).readFamily, ""},
 		{"persistence_timeout", 0, 1, translated, "`affinity: client` and `affinityTimeout`; 6m without a number",
@@ -235,7 +236,8 @@ func probingDirectives(alpha func(*reader, *statement)) []directive {
 func checkDirectives(own ...directive) []directive {
 	return slices.Concat(probingDirectives(optionalAlpha), []directive{
 		{"connect_ip", 1, 1, translated, "`monitorAddress`", (*reader).connectIP, ""},
-		{"connect_port", 1, 1, translated, "`health.port`, or `monitorPort` if it isn't that of all real servers", (*reader).connectPort, ""},
+		{"connect_port", 1, 1, translated, "`health.port`, or `monitorPort` if it isn't that of all real servers",
+			(*reader).connectPort, ""},
 		{"bindto bind_port bind_if", 1, 1, reported, noSource, nil, ""},
 		{"fwmark", 1, 1, reported, "probes have no mark of their own", nil, ""},
 		{"log_all_failures", 0, 1, reported, "fairlead backends shows the reason of a failure", nil, ""},

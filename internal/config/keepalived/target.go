@@ -90,7 +90,8 @@ func (im *importer) grouped(v *virtual) []target {
 	f := v.ipFamily
 	switch {
 	case len(families) == 2 && (f != 0 || len(unknown) > 0), f != 0 && families[10-f]:
-		im.report(v.statement, "group %s: left out, as by keepalived: its address families don't match each other, or real servers", g.word(1))
+		im.report(v.statement, "group %s: left out, as by keepalived: its address families don't match each other, or real servers",
+			g.word(1))
 		return nil
 	case f == 0 && families[6]:
 		f = 6

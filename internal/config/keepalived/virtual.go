@@ -119,7 +119,8 @@ func (x *reader) sameFamily(r *server) bool {
 		x.v.ipFamily = familyOf(r.address)
 	}
 	if x.v.ipFamily != familyOf(r.address) {
-		x.report(r.statement, "%s %s: left out, as by keepalived: it isn't of the virtual server's address family", r.keyword(), r.address)
+		x.report(r.statement, "%s %s: left out, as by keepalived: it isn't of the virtual server's address family",
+			r.keyword(), r.address)
 		return false
 	}
 	return true
@@ -143,7 +144,8 @@ var schedulers = map[string]struct {
 // scheduler reads the name of a scheduler; keepalived ignores one that it doesn't know.
 func (x *reader) scheduler(s *statement) {
 	if _, known := schedulers[s.word(1)]; !known && !slices.Contains([]string{"rr", "wrr", "lc", "wlc", "sh", "mh"}, s.word(1)) {
-		x.report(s, "%s %s: keepalived ignores it: there is no scheduler of this name, and the default is wlc", s.keyword(), s.word(1))
+		x.report(s, "%s %s: keepalived ignores it: there is no scheduler of this name, and the default is wlc",
+			s.keyword(), s.word(1))
 		return
 	}
 	x.v.scheduler = s
@@ -222,7 +224,8 @@ func (x *reader) protocol(s *statement) {
 func (x *reader) readFamily(s *statement) {
 	f := ipFamilies[s.word(1)]
 	if f == 0 || x.v.ipFamily != 0 && x.v.ipFamily != f {
-		x.report(s, "ip_family %s: keepalived ignores it: the virtual server or an earlier directive is of another family", s.word(1))
+		x.report(s, "ip_family %s: keepalived ignores it: the virtual server or an earlier directive is of another family",
+			s.word(1))
 		return
 	}
 	x.v.ipFamily = f
