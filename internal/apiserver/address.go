@@ -74,6 +74,8 @@ func (a *addresses) claim(b *v1alpha1.LoadBalancer, keeps bool) (netip.Addr, err
 	request.Pools = []string{alloc.AnyAddress}
 	if !segment.Tagged() {
 		request.Pools = a.policy.poolsOf(b.Namespace)
+	} else if !a.policy.members.Allows(segment) {
+		request.Pools = nil
 	}
 	held, err := netip.ParseAddr(b.Status.Address)
 	if keeps && err == nil {
@@ -87,7 +89,9 @@ func (a *addresses) claim(b *v1alpha1.LoadBalancer, keeps bool) (netip.Addr, err
 	result, err := space.Claim(request)
 	if err != nil {
 		a.adopt(b)
-		if failed, ok := errors.AsType[*alloc.Error](err); ok && failed.Reason == alloc.Taken {
+		if failed, ok := errors.AsType[*alloc.Error](err); len(request.Pools) == 0 && segment.Tagged() {
+			err = fmt.Errorf("%s isn't in the policy's loadBalancers.segments", segment)
+		} else if ok && failed.Reason == alloc.Taken {
 			err = fmt.Errorf("address %s: another load balancer has it", request.Wanted[0]) // maybe of another project
 		}
 		return held, err

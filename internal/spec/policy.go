@@ -125,12 +125,33 @@ func PoolRanges(p *v1alpha1.AddressPool) (ranges []netipx.IPRange, err error) {
 	return ranges, err
 }
 
-// Destinations yields the addresses to which nodes send packets for a backend, with the ends of
-// the paths of errors about them: "" and ".monitorAddress".
-func Destinations(b *lb.Backend) iter.Seq2[string, netip.Addr] {
-	return func(yield func(string, netip.Addr) bool) {
-		if yield("", cmp.Or(b.TunnelEnd, b.Address)) && b.MonitorAddress.IsValid() {
-			yield(".monitorAddress", b.MonitorAddress)
+// Place is an address in a network: the untagged one, or a segment.
+type Place struct {
+	Segment lb.Segment
+	Address netip.Addr
+}
+
+// PlaceOf returns the place of an address.
+func PlaceOf(s lb.Segment, a netip.Addr) Place {
+	if !s.Tagged() {
+		s = lb.Segment{}
+	}
+	return Place{s, a}
+}
+
+// Destinations yields the places to which nodes send packets for a backend of a service, with the
+// ends of the paths of errors about them: "" and ".monitorAddress".
+func Destinations(s *lb.Service, b *lb.Backend) iter.Seq2[string, Place] {
+	segment := b.Segment
+	switch {
+	case b.TunnelEnd.IsValid():
+		segment = lb.Segment{}
+	case !segment.Tagged() && s.Forward == lb.L2DSR:
+		segment = s.Segment
+	}
+	return func(yield func(string, Place) bool) {
+		if yield("", PlaceOf(segment, cmp.Or(b.TunnelEnd, b.Address))) && b.MonitorAddress.IsValid() {
+			yield(".monitorAddress", Place{Address: b.MonitorAddress})
 		}
 	}
 }
@@ -139,8 +160,8 @@ func Destinations(b *lb.Backend) iter.Seq2[string, netip.Addr] {
 // VIPs: balancers would send packets to each other. Addresses of nodes aren't.
 func (n *Networks) Check(s *lb.Service) (found []lb.FieldError) {
 	for i := range s.Backends {
-		for field, at := range Destinations(&s.Backends[i]) {
-			if n.nodes[at] == 0 && at != s.Address && n.InPool(at) {
+		for field, place := range Destinations(s, &s.Backends[i]) {
+			if at := place.Address; n.nodes[at] == 0 && at != s.Address && n.InPool(at) {
 				found = append(found, lb.FieldError{Path: fmt.Sprintf("backends[%d]%s", i, field), Err: fmt.Errorf("%s is in an AddressPool", at)})
 			}
 		}
@@ -263,8 +284,13 @@ func (p Policy) Check(s *lb.Service, n *Networks) []lb.FieldError {
 	return found
 }
 
+// Allows reports whether the policy allows a network; the untagged one always.
+func (p Policy) Allows(s lb.Segment) bool {
+	return !s.Tagged() || slices.ContainsFunc(p.segments, func(r segments) bool { return r.has(s) })
+}
+
 func (p Policy) checkSegment(s lb.Segment) error {
-	if !s.Tagged() || slices.ContainsFunc(p.segments, func(r segments) bool { return r.has(s) }) {
+	if p.Allows(s) {
 		return nil
 	}
 	return fmt.Errorf("%s isn't in the group's spec.loadBalancers.segments", s)

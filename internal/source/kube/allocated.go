@@ -15,40 +15,41 @@ import (
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// allocated are the addresses of all VIPs, whichever group serves them. Backends at such an
-// address would have balancers send packets to each other, until their TTL ends.
+// allocated are the places of all VIPs that a node could be made to serve, of whichever group.
+// Backends there would have balancers send packets to each other, until their TTL ends. An address
+// that only a status claims is none: it would take the backends of others out.
 type allocated struct {
-	of map[Object][]netip.Addr
-	// users counts the objects with an address.
-	users map[netip.Addr]int
+	of map[Object][]spec.Place
+	// users counts the objects with a place.
+	users map[spec.Place]int
 	// changed are the addresses at which backends may have become usable or unusable: added and
 	// removed VIPs, and addresses of nodes in pools.
 	changed map[netip.Addr]bool
 }
 
 func newAllocated() allocated {
-	return allocated{of: map[Object][]netip.Addr{}, users: map[netip.Addr]int{}, changed: map[netip.Addr]bool{}}
+	return allocated{of: map[Object][]spec.Place{}, users: map[spec.Place]int{}, changed: map[netip.Addr]bool{}}
 }
 
-// set replaces the addresses of an object.
-func (a *allocated) set(id Object, addresses []netip.Addr) {
-	if slices.Equal(a.of[id], addresses) {
+// set replaces the places of an object.
+func (a *allocated) set(id Object, places []spec.Place) {
+	if slices.Equal(a.of[id], places) {
 		return
 	}
 	for _, old := range a.of[id] {
 		if a.users[old]--; a.users[old] == 0 {
 			delete(a.users, old)
-			a.changed[old] = true
+			a.changed[old.Address] = true
 		}
 	}
 	delete(a.of, id)
-	if len(addresses) == 0 {
+	if len(places) == 0 {
 		return
 	}
-	a.of[id] = addresses
-	for _, added := range addresses {
+	a.of[id] = places
+	for _, added := range places {
 		if a.users[added]++; a.users[added] == 1 {
-			a.changed[added] = true
+			a.changed[added.Address] = true
 		}
 	}
 }
@@ -57,7 +58,7 @@ func (a *allocated) set(id Object, addresses []netip.Addr) {
 // addresses that have become VIPs, or no longer are.
 func (w *Cache) allocate() {
 	for id := range w.dirty {
-		w.allocated.set(id, allocatedTo(w.objects[id]))
+		w.allocated.set(id, w.placesOf(id))
 	}
 	if len(w.allocated.changed) == 0 {
 		return
@@ -99,11 +100,27 @@ func hasMember(b *v1alpha1.LoadBalancer, at func(netip.Addr) bool) bool {
 	return false
 }
 
-// allocatedTo returns the addresses of an object, without those in overlay segments.
-func allocatedTo(obj metav1.Object) (addresses []netip.Addr) {
-	if spec.ServedBy(obj) == "" {
+// placesOf returns the places of an object's VIPs: its group selects it, and a pool for it has the
+// address, or the group allows the segment.
+func (w *Cache) placesOf(id Object) (places []spec.Place) {
+	g, _ := w.admit(id)
+	if g == nil {
 		return nil
 	}
+	var segment lb.Segment
+	if b, is := w.objects[id].(*v1alpha1.LoadBalancer); is {
+		_, segment, _ = spec.AddressRequest(b)
+	}
+	for _, a := range addressesOf(w.objects[id]) {
+		if segment.Tagged() && g.policy.Allows(segment) || !segment.Tagged() && w.inPool(w.objects[id], a) {
+			places = append(places, spec.PlaceOf(segment, a))
+		}
+	}
+	return places
+}
+
+// addressesOf returns the addresses in the status of an object.
+func addressesOf(obj metav1.Object) (addresses []netip.Addr) {
 	switch o := obj.(type) {
 	case *corev1.Service:
 		for _, in := range o.Status.LoadBalancer.Ingress {
@@ -112,8 +129,7 @@ func allocatedTo(obj metav1.Object) (addresses []netip.Addr) {
 			}
 		}
 	case *v1alpha1.LoadBalancer:
-		overlay := o.Spec.Segment != nil && o.Spec.Segment.Type != "vlan"
-		if a := parseAddress(o.Status.Address); lb.CheckAddress(a) == nil && !overlay {
+		if a := parseAddress(o.Status.Address); lb.CheckAddress(a) == nil {
 			addresses = append(addresses, a)
 		}
 	}

@@ -264,10 +264,10 @@ func (t *translation) check(s *lb.Service) []lb.FieldError {
 	}
 	vips := map[string]bool{}
 	for i := range s.Backends {
-		for field, at := range spec.Destinations(&s.Backends[i]) {
-			if t.allocated.users[at] > 0 && at != s.Address {
+		for field, at := range spec.Destinations(s, &s.Backends[i]) {
+			if t.allocated.users[at] > 0 && at.Address != s.Address {
 				path := fmt.Sprintf("backends[%d]%s", i, field)
-				add(path, "%s is the address of a VIP", at)
+				add(path, "%s is the address of a VIP", at.Address)
 				vips[path] = true
 			}
 		}

@@ -431,7 +431,10 @@ func (w *Cache) translate(id Object) {
 		w.own[id] = true
 	}
 	here := w.own[id] && w.nodes[w.Node] != nil
-	claims := owner.Claims{Object: id, Moved: !here, Addresses: w.allocated.of[id]}
+	claims := owner.Claims{Object: id, Moved: !here}
+	if spec.ServedBy(w.objects[id]) != "" {
+		claims.Addresses = addressesOf(w.objects[id])
+	}
 	delete(w.healthPorts, id)
 	switch o := w.objects[id].(type) {
 	case *corev1.Service:
