@@ -383,7 +383,7 @@ func TestInvalidObjects(t *testing.T) {
 		settle(0)
 		wantNames(t, n, "b1/http", "b4/http", "b6/http")
 		want = slices.Concat([]string{"LoadBalancer web/b1: can't be read: "}, want[:5],
-			[]string{"LoadBalancer web/b7: tcp 10.1.1.7:80: older objects have 3 services"}, want[5:])
+			[]string{"LoadBalancer web/b7: tcp 10.1.1.7:80: the node is full (3 services"}, want[5:])
 		checkTexts(t, n, want)
 		for _, name := range []string{"b1", "b2", "b3", "b4", "text", "b7"} {
 			s.delete(name)

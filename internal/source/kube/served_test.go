@@ -122,8 +122,8 @@ func TestObeysDecision(t *testing.T) {
 	w.expect("a/old a/young b/web flb:a/vm")
 }
 
-// A node serves the oldest objects for which it has room, whatever their addresses are and
-// whatever it served before.
+// A node serves the oldest objects of each namespace within its share of the room, and the oldest of
+// all in the rest, whatever their addresses are and whatever it served before.
 func TestNodeCapacity(t *testing.T) {
 	w := newTenants(t, 3, func(*v1alpha1.LoadBalancerGroup) {})
 	w.service("a", "low", "198.51.100.1", 1, 3)
@@ -134,9 +134,46 @@ func TestNodeCapacity(t *testing.T) {
 		t.Errorf("%d services, want 3", n)
 	}
 	w.service("c", "higher", "198.51.100.201", 99, 1)
-	w.expect("b/high c/higher")
+	w.expect("a/low b/high c/higher") // one of each
+	w.service("c", "highest", "198.51.100.202", 999, 1)
+	w.expect("a/low b/high c/highest")
+	w.Delete(kube.Object{Kind: kube.KindService, Namespace: "c", Name: "highest"})
 	w.Delete(kube.Object{Kind: kube.KindService, Namespace: "b", Name: "high"})
 	w.expect("a/low c/higher")
+}
+
+// Old namespaces that grow to their quotas, in services, backends or source prefixes, take nothing of
+// the share of a young one. They share the rest, and get it back.
+func TestNodeShares(t *testing.T) {
+	w := newTenants(t, 100, func(*v1alpha1.LoadBalancerGroup) {})
+	var many, young, ranges []string
+	for i := range 300 {
+		many = append(many, fmt.Sprintf("10.%d.%d.0/24", i>>8, i&255))
+	}
+	for i := range 4000 {
+		ranges = append(ranges, fmt.Sprintf("10.%d.%d.0/24", i>>8, i&255))
+	}
+	for i := range 4 {
+		w.service(fmt.Sprint("old", i), "web", fmt.Sprintf("198.51.100.%d", i+1), 99, 50, ranges[:1000]...)
+	}
+	w.served()
+	if n := len(w.Services()); n != 100 {
+		t.Fatalf("%d services, want 100", n)
+	}
+	for i := range 20 {
+		name := fmt.Sprintf("web%02d", i)
+		w.service("young", name, fmt.Sprintf("198.51.100.%d", i+100), 0, 1, many...)
+		young = append(young, "young/"+name)
+	}
+	w.expect("old0/web old1/web old2/web old3/web " + strings.Join(young, " "))
+	w.service("young", "younger", "198.51.100.150", -1, 1)
+	if got := w.served(); strings.Contains(got, "young/younger") {
+		t.Error("a namespace has more than its share though others want theirs")
+	}
+	w.service("old0", "wide", "198.51.100.50", 999, 32, ranges...) // 32 × 4,001 prefixes
+	if got := w.served(); !strings.Contains(got, strings.Join(young, " ")) {
+		t.Errorf("served: %q, want all of the young namespace", got)
+	}
 }
 
 // Services have their namespace and their age.

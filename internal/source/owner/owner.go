@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package owner decides which objects of an API server a node serves where several want the same:
-// a VIP, a firewall mark or the room of the node. The oldest object gets it, on all nodes. The
-// sources that follow an API server call it.
+// a VIP, a firewall mark or the room of the node. The oldest object gets it, on all nodes, but each
+// namespace has a share of the room (fit.go). The sources that follow an API server call it.
 package owner
 
 import (
@@ -41,20 +41,11 @@ func (c *Claims) mark() uint32 {
 	return c.Services[0].FirewallMark
 }
 
-// backends is the number of backends of all services.
-func (c *Claims) backends() (n int) {
-	for i := range c.Services {
-		n += len(c.Services[i].Backends)
-	}
-	return n
-}
-
 // VIPs decides which object has a VIP, and a firewall mark: the oldest of those that claim
 // it.
 type VIPs struct {
-	// limit and maxBackends are the node's capacity; backends is the number of backends of all
-	// owners.
-	limit, maxBackends, backends int
+	// room is the node's, usage the sum over all claims.
+	room, usage usage
 
 	owners map[source.Object]Claims
 	// claimants of a VIP are sorted, its owner first.
@@ -74,7 +65,7 @@ type VIPs struct {
 // services together.
 func New(services, backends int) *VIPs {
 	return &VIPs{
-		limit: services, maxBackends: backends, owners: map[source.Object]Claims{}, claimants: map[lb.VIP][]source.Object{}, marked: map[uint32][]source.Object{},
+		room: usage{services, backends, maxPrefixes}, owners: map[source.Object]Claims{}, claimants: map[lb.VIP][]source.Object{}, marked: map[uint32][]source.Object{},
 		served: map[lb.VIP]*lb.Service{}, overflow: map[lb.VIP]bool{}, dirty: map[lb.VIP]bool{},
 	}
 }
@@ -82,8 +73,11 @@ func New(services, backends int) *VIPs {
 // Set replaces the claims of an object.
 func (r *VIPs) Set(c Claims) {
 	before := r.owners[c.Object]
-	r.backends += c.backends() - before.backends()
+	for i := range c.Services {
+		r.usage.add(usageOf(&c.Services[i]), 1)
+	}
 	for i := range before.Services {
+		r.usage.add(usageOf(&before.Services[i]), -1)
 		vip := before.Services[i].VIP
 		unclaim(r.claimants, vip, c.Object)
 		r.dirty[vip] = c.Moved && slices.Contains(c.Addresses, vip.Address)
@@ -183,37 +177,6 @@ func (r *VIPs) Flush() (u source.Update) {
 	return u
 }
 
-// fit chooses the VIPs that exceed the capacity. They belong to the youngest objects, whether or
-// not they were served before, so that all nodes choose alike, also after a restart.
-func (r *VIPs) fit() {
-	before := r.overflow
-	r.overflow = map[lb.VIP]bool{}
-	if len(r.claimants) > r.limit || r.backends > r.maxBackends {
-		services, backends := 0, 0
-		for _, o := range r.claim(slices.Collect(maps.Keys(r.owners))) {
-			for i := range r.owners[o].Services {
-				s := &r.owners[o].Services[i]
-				if r.service(s.VIP) != s {
-					continue // another object has it
-				}
-				if services == r.limit || backends+len(s.Backends) > r.maxBackends {
-					r.overflow[s.VIP] = true
-					continue
-				}
-				services++
-				backends += len(s.Backends)
-			}
-		}
-	}
-	for _, changed := range []map[lb.VIP]bool{before, r.overflow} {
-		for vip := range changed {
-			if _, dirty := r.dirty[vip]; !dirty && before[vip] != r.overflow[vip] {
-				r.dirty[vip] = false
-			}
-		}
-	}
-}
-
 // serve adds the service of a VIP to the change if it differs.
 func (r *VIPs) serve(vip lb.VIP, u *source.Update) {
 	s, before := r.service(vip), r.served[vip]
@@ -263,8 +226,8 @@ func (r *VIPs) Problems() (all []v1alpha1.NodeProblem) {
 			add(o, "%s belongs to %s, which is older", vip, objects[0])
 		}
 		if r.overflow[vip] {
-			add(objects[0], "%s: older objects have %d services or %d backends: raise dataplane.services or dataplane.backends",
-				vip, r.limit, r.maxBackends)
+			add(objects[0], "%s: the node is full (%d services, %d backends or %d source prefixes), and older objects of the namespace use its share: "+
+				"raise dataplane.services or dataplane.backends", vip, r.room[services], r.room[backends], r.room[prefixes])
 		}
 	}
 	return all
