@@ -117,6 +117,8 @@ func TestErrors(t *testing.T) {
 		"{ }":                                   "f:1: { without a keyword before it",
 		"\nscript \"a\n":                        "f:2: a quote is not closed",
 		"include none.conf\n":                   "f:1: include none.conf: no such file",
+		"include \"testdata/group.conf\"\n":     "f:1: include \"testdata/group.conf\": no such file",
+		"a { include none.conf\n}\n":            "f:1: include none.conf: no such file",
 		"include testdata\n":                    "f:1: include testdata: testdata: not a regular file",
 		"include {a,b}.conf\n":                  "f:1: include {a,b}.conf: braces are not supported",
 		"include [a-\n":                         "f:1: include [a-: syntax error in pattern",

@@ -218,6 +218,10 @@ var meanings = map[string]meaning{
 		outer, checked("HTTP_GET {\nurl {\npath /a\\#b\n}\n}"),
 		[]string{"path: /a\n"}, true,
 	},
+	"condition after a brace": {
+		"", "virtual_server 192.0.2.10 80 { @other weight 7\nlb_kind DR\nprotocol TCP\nreal_server 10.0.0.21 80 { @main weight 3\n} }",
+		[]string{"{address: 10.0.0.21, weight: 3}"}, true,
+	},
 	"condition in a condition": {
 		"", "@main @main none\n@^main none\n",
 		[]string{"services: []", "f:1: @main: unknown keyword", "!f:2"}, false,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -159,7 +160,7 @@ var includeKinds = []string{"", "r", "m", "w", "b", "a"}
 func (p *parser) include(at Place, line string) (included bool, err error) {
 	keyword, pattern, _ := strings.Cut(strings.Replace(line, "\t", " ", 1), " ")
 	kind, is := strings.CutPrefix(keyword, "include")
-	if pattern = strings.Trim(pattern, " \t\""); !is || pattern == "" || !slices.Contains(includeKinds, kind) {
+	if pattern = strings.Trim(pattern, " \t"); !is || pattern == "" || !slices.Contains(includeKinds, kind) {
 		return false, nil
 	}
 	path := pattern
@@ -236,9 +237,15 @@ func (p *parser) add(at Place, line string) error {
 			p.open = p.open[:len(p.open)-1]
 		}
 		p.last, line = nil, strings.Trim(line[1:], " \t")
+		if special.MatchString(line) {
+			return p.each([]definedLine{{at, line}})
+		}
 	}
 	return nil
 }
+
+// special matches lines that are more than statements, also behind a brace.
+var special = regexp.MustCompile(`^([@~$]|include[rmwba]?[ \t])`)
 
 // brace returns the index of the first brace outside of double quotes, or the length.
 func brace(line string) int {
