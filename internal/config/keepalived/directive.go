@@ -105,8 +105,8 @@ var blocks = map[string][]directive{
 		{"ha_suspend", 0, 0, reported, "backends are always checked", nil, ""},
 		{"omega", 0, 0, reported, "no scripts are run", nil, ""},
 		{"hysteresis", 1, 1, reported, "routes that are lost repeatedly are damped instead", nil, ""},
-		{"quorum_up", 0, 9, reported, "no scripts are run: BGP announces a VIP from minHealthy usable backends on", nil, ""},
-		{"quorum_down", 0, 9, reported, "no scripts are run: BGP withdraws a VIP below minHealthy usable backends", nil, ""},
+		{"quorum_up quorum_down", 0, 9, reported, "no scripts are run: BGP announces a VIP with minHealthy usable backends",
+			nil, ""},
 	}),
 	"real_server": slices.Concat(serverDirectives, probingDirectives(optionalAlpha), []directive{
 		{"weight", 1, 1, translated, "`weight`; if any is above 256, all in proportion",
@@ -117,10 +117,8 @@ var blocks = map[string][]directive{
 		{"lthreshold", 1, 1, reported, "a backend gets new connections again below maxConnections", nil, ""},
 		{"inhibit_on_failure", 0, 1, reported, noInhibit, (*reader).inhibit, ""},
 		{"notify_up notify_down", 0, 9, reported, noScripts, nil, ""},
-		{"HTTP_GET", 0, 0, approximated, "`health` of type `http`", (*reader).readCheck, "HTTP_GET"},
-		{"SSL_GET", 0, 0, approximated, "`health` of type `https`", (*reader).readCheck, "HTTP_GET"},
-		{"TCP_CHECK", 0, 0, translated, "`health` of type `tcp`", (*reader).readCheck, "TCP_CHECK"},
-		{"PING_CHECK", 0, 0, translated, "`health` of type `icmp`", (*reader).readCheck, "TCP_CHECK"},
+		{"HTTP_GET SSL_GET", 0, 0, approximated, "`health` of type `http`, `https`", (*reader).readCheck, "HTTP_GET"},
+		{"TCP_CHECK PING_CHECK", 0, 0, translated, "`health` of type `tcp`, `icmp`", (*reader).readCheck, "TCP_CHECK"},
 		{"DNS_CHECK", 0, 0, translated, "`health` of type `dns`", (*reader).readCheck, "DNS_CHECK"},
 		{"UDP_CHECK", 0, 0, approximated, "`health` of type `udp`", (*reader).readCheck, "UDP_CHECK"},
 		{"SMTP_CHECK", 0, 0, approximated, "`health` of type `tcp`: the server's greeting is not checked",
@@ -289,9 +287,10 @@ func (x *reader) block(name string, of *statement) {
 			x.block(name, s) // keepalived reads its statements as if the braces weren't there
 		case len(s.words) <= d.least:
 			x.refuse(s, "a parameter is missing: keepalived exits")
-		case s.block != (d.inside != ""):
-			x.refuse(s, "%s", map[bool]string{true: "it has no block: keepalived ends the surrounding one at its closing brace",
-				false: "the opening brace of its block is missing"}[s.block])
+		case s.block && d.inside == "":
+			x.refuse(s, "it has no block: keepalived ends the surrounding one at its closing brace")
+		case !s.block && d.inside != "":
+			x.refuse(s, "the opening brace of its block is missing")
 		default:
 			if d.outcome != reported && len(s.words) > d.most+1 {
 				x.report(s, "%s: keepalived ignores %q", s.keyword(), strings.Join(s.words[d.most+1:], " "))
