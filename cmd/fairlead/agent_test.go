@@ -127,7 +127,7 @@ func launchAgent(t *testing.T, text string, speaker agent.Speaker, attach func()
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.launch(node.File{Source: settings}, speaker, attach)
+	a.launch(node.File{Source: settings, Log: slog.New(slog.DiscardHandler)}, speaker, attach)
 	return a
 }
 

@@ -123,7 +123,7 @@ func startOnXDP(b testing.TB, file []byte) (*Agent, string) {
 		Capacity: xdp.Capacity{Services: conf.Services, Backends: conf.Backends, Flows: conf.Flows, Sessions: conf.NATSessions},
 	})
 	a := New(Config{
-		Started: time.Now(), Source: node.File{Source: source}, Drains: path + ".drains", Verdicts: path + ".health", Events: observe.NewRecorder(log), Log: log,
+		Started: time.Now(), Source: node.File{Source: source, Log: log}, Drains: path + ".drains", Verdicts: path + ".health", Events: observe.NewRecorder(log), Log: log,
 		Plane: benchPlane{dp},
 	})
 	ctx, cancel := context.WithCancel(context.Background())

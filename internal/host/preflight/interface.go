@@ -151,14 +151,14 @@ func reversePath(i Interface) Finding {
 	return f
 }
 
-// vips warns of VIPs in networks of an interface: hosts there look for the address's MAC address,
-// which no balancer answers for.
+// vips warns of VIPs in networks of an interface: with XDP no balancer answers hosts there that look for the
+// address's MAC address, with IPVS all do.
 func vips(networks []netip.Prefix, all []netip.Addr) Finding {
 	f := Finding{Check: "vips", Result: OK, Found: "outside of the interface's networks", Needed: "VIPs that routers lead to the balancers"}
 	for _, network := range networks {
 		i := slices.IndexFunc(all, func(a netip.Addr) bool { return network.Contains(a) && !network.IsSingleIP() })
 		if i >= 0 {
-			f.Result, f.Found = Warn, fmt.Sprintf("%s is in %s, whose hosts look for it by ARP or NDP, without an answer", all[i], network)
+			f.Result, f.Found = Warn, fmt.Sprintf("%s is in %s, whose hosts look for it by ARP or NDP, not by a route", all[i], network)
 			f.Fix = "take VIPs of a prefix that is on no network, and have the hosts' router lead it here"
 		}
 	}

@@ -142,7 +142,7 @@ func TestCheck(t *testing.T) {
 				f.Interfaces[0].Networks = []netip.Prefix{netip.MustParsePrefix("10.0.2.0/24"), netip.MustParsePrefix("10.9.0.1/32")}
 			},
 			needs: Needs{VIPs: []netip.Addr{netip.MustParseAddr("10.1.1.1"), netip.MustParseAddr("10.0.2.50"), netip.MustParseAddr("10.9.0.1")}},
-			want:  []string{"warn eth0 vips: 10.0.2.50 is in 10.0.2.0/24, whose hosts look for it by ARP or NDP, without an answer"},
+			want:  []string{"warn eth0 vips: 10.0.2.50 is in 10.0.2.0/24, whose hosts look for it by ARP or NDP, not by a route"},
 		},
 		{
 			name:  "no scheduler",

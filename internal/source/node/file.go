@@ -43,6 +43,7 @@ type File struct {
 	*config.Source[*config.Config]
 	// Permanent says that no agent will run here again after SIGTERM.
 	Permanent bool
+	Log       *slog.Logger
 }
 
 // collectDelay is the time without a change of the file after which garbage is collected.
@@ -56,10 +57,11 @@ func (f File) Run(ctx context.Context, apply func(source.Update) error) error {
 	collect := time.AfterFunc(collectDelay, runtime.GC)
 	collect.Stop()
 	return f.Source.Run(ctx, func(c *config.Config) error {
-		err := apply(c.Update(applied))
-		if err != nil {
+		update := c.Update(applied)
+		if err := apply(update); err != nil {
 			return err
 		}
+		warnConnected(f.Log, networksOf(c.Node.Interfaces), update.Changed)
 		if applied != nil {
 			collect.Reset(collectDelay)
 		}

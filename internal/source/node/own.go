@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"fairlead.io/fairlead/internal/config"
+	"fairlead.io/fairlead/internal/lb"
 )
 
 // ownNode has the properties of a node that its agent determines if the file has none.
@@ -122,6 +124,37 @@ func OwnAddress(interfaces []string, four bool) netip.Addr {
 		}
 	}
 	return netip.Addr{}
+}
+
+// networksOf are the networks of interfaces.
+func networksOf(interfaces []string) (networks []netip.Prefix) {
+	for _, name := range interfaces {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			continue // the data plane says so
+		}
+		addresses, _ := netlink.AddrList(link, netlink.FAMILY_ALL)
+		for _, a := range addresses {
+			if address, ok := netip.AddrFromSlice(a.IP); ok {
+				bits, _ := a.Mask.Size()
+				networks = append(networks, netip.PrefixFrom(address.Unmap(), bits).Masked())
+			}
+		}
+	}
+	return networks
+}
+
+// warnConnected warns of VIPs in networks of the node's interfaces: with XDP no balancer answers hosts there
+// that look for the address's MAC address, with IPVS all do.
+func warnConnected(log *slog.Logger, networks []netip.Prefix, services []lb.Service) {
+	for i := range services {
+		s := &services[i]
+		at := slices.IndexFunc(networks, func(p netip.Prefix) bool { return p.Contains(s.Address) && !p.IsSingleIP() })
+		if at >= 0 && !s.Segment.Tagged() {
+			log.Warn("VIP in a network of the node: hosts there look for it by ARP or NDP, not by a route",
+				"service", s.Name, "vip", s.Address, "network", networks[at])
+		}
+	}
 }
 
 // defaultInterface returns the interface of the default route; empty without one.
