@@ -293,6 +293,10 @@ func TestFileErrors(t *testing.T) {
 			"f:4:26: services[1].address: tcp 10.1.1.1:80 is already the VIP of service \"web\" on line 3"},
 		"duplicate VIP without segment": {node + "services:\n  - " + web + "  - " + strings.Replace(web, "web", "www, segment: {type: none}", 1),
 			"f:4:49: services[1].address: tcp 10.1.1.1:80 is already the VIP of service \"web\" on line 3"},
+		"mixed firewall mark": {node + "dataplane: {kind: ipvs}\nservices:\n" +
+			"  - {name: a, address: 10.1.1.1, port: 80, protocol: tcp, forward: nat, firewallMark: 5, backends: [{address: 10.0.0.21, port: 8080}]}\n" +
+			"  - {name: b, address: 10.1.1.1, port: 443, protocol: tcp, forward: nat, firewallMark: 5, backends: [{address: 10.0.0.21, port: 8080}]}\n",
+			"f:5:84: services[1].firewallMark: firewall mark 5: services with one firewall mark need equal settings: port is 443 of tcp 10.1.1.1:443 and 80 of tcp 10.1.1.1:80"},
 		"same VIP in a segment": {node + "services:\n  - " + web + "  - " + strings.Replace(web, "web", "www, segment: {type: vlan, id: 5}", 1),
 			"no error"},
 		"all at once": {`node:

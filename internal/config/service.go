@@ -11,14 +11,16 @@ import (
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// serviceIndex finds duplicate names and VIPs.
+// serviceIndex finds duplicate names and VIPs, and services that can't have one firewall mark.
 type serviceIndex struct {
 	names map[string]int // line of each service
 	vips  map[lb.VIP]vipOwner
+	// marked are the services with a firewall mark.
+	marked map[uint32][]lb.Service
 }
 
 func newServiceIndex() serviceIndex {
-	return serviceIndex{names: map[string]int{}, vips: map[lb.VIP]vipOwner{}}
+	return serviceIndex{names: map[string]int{}, vips: map[lb.VIP]vipOwner{}, marked: map[uint32][]lb.Service{}}
 }
 
 // vipOwner is the service with a VIP.
@@ -63,6 +65,10 @@ func (c serviceIndex) add(v value, s *lb.Service) {
 		return
 	}
 	c.vips[s.VIP] = vipOwner{name: cmp.Or(s.Name, v.path), line: line}
+	if mark := s.FirewallMark; mark != 0 {
+		v.at("firewallMark").check(s.Alike(c.marked[mark]...))
+		c.marked[mark] = append(c.marked[mark], *s)
+	}
 }
 
 // resolve makes a path absolute; it is relative to the configuration file's folder.

@@ -29,7 +29,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// Nobody gets less than an equal part unless it demands less, nor more than one that demands more,
+// Each gets at least an equal part unless it demands less, and no more than one that demands more,
 // and together they get no more than there is.
 func TestShareIsFair(t *testing.T) {
 	for range 10_000 {

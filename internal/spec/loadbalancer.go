@@ -250,6 +250,7 @@ type PartError struct {
 // CheckLoadBalancer returns the errors of all listeners of a LoadBalancer with that
 // address, in a group with a policy, nil for no group.
 func CheckLoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr, policy *Policy, n *Networks) (errs []PartError) {
+	var all []lb.Service
 	for i, l := range b.Spec.Listeners {
 		one := *b
 		one.Spec.Listeners = b.Spec.Listeners[i : i+1]
@@ -257,7 +258,11 @@ func CheckLoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr, policy *Pol
 		var found []PartError
 		for _, s := range services {
 			found = checkService(s, policy, n)
+			if err := s.Alike(all...); err != nil {
+				found = append(found, PartError{Text: err.Error()})
+			}
 		}
+		all = append(all, services...)
 		for _, text := range texts {
 			found = append(found, PartError{Text: text})
 		}

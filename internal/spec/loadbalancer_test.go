@@ -41,6 +41,20 @@ func TestIncompleteLoadBalancer(t *testing.T) {
 	}
 }
 
+// Listeners of one firewall mark, which the data plane joins, have to be alike, as no node can serve
+// the others.
+func TestMixedFirewallMark(t *testing.T) {
+	b := &v1alpha1.LoadBalancer{Spec: v1alpha1.LoadBalancerSpec{
+		Forward: "nat", FirewallMark: 5,
+		Listeners: []v1alpha1.Listener{{Name: "http", Port: 80, Pool: "web"}, {Name: "https", Port: 443, Pool: "web"}},
+		Pools:     []v1alpha1.Pool{{Name: "web", Members: []v1alpha1.Member{{Address: "10.0.0.1", Port: 8080}}}},
+	}}
+	problems := spec.CheckLoadBalancer(b, netip.MustParseAddr("192.0.2.1"), nil, nil)
+	if len(problems) != 1 || problems[0].Listener != "https" || !strings.Contains(problems[0].Text, "port is 443 of") {
+		t.Errorf("problems %v", problems)
+	}
+}
+
 // A service has the fields of its listener, pool and members: the pool's forwarding mode
 // overrides the load balancer's, and members that aren't enabled are left out.
 func TestLoadBalancer(t *testing.T) {

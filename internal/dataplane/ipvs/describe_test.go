@@ -113,10 +113,10 @@ func TestDescribeFirewallMark(t *testing.T) {
 			}
 		})
 	}
-	if err := alike(translated, marked(443, "fd00:2::1")); !errors.Is(err, errMixed) {
+	if err := translated.Alike(*marked(443, "fd00:2::1")); !errors.Is(err, lb.ErrMixedMark) {
 		t.Errorf("services of two ports, of which one is translated: %v", err)
 	}
-	if err := alike(marked(80), marked(443, "fd00:2::1")); err != nil {
+	if err := marked(80).Alike(*marked(443, "fd00:2::1")); err != nil {
 		t.Errorf("services of two ports: %v", err)
 	}
 }

@@ -3,43 +3,10 @@
 package ipvs
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 
 	"fairlead.io/fairlead/internal/lb"
 )
-
-// errMixed is why services can't have the same firewall mark.
-var errMixed = errors.New("services with one firewall mark need equal settings")
-
-// alike returns an error unless two services can be one IPVS service by firewall mark.
-func alike(a, b *lb.Service) error {
-	differ := func(what string, one, other any) error {
-		return fmt.Errorf("firewall mark %d: %w: %s is %v of %s and %v of %s", a.FirewallMark, errMixed, what, one, a.VIP, other, b.VIP)
-	}
-	switch {
-	case a.Forward != b.Forward:
-		return differ("forward", a.Forward, b.Forward)
-	case a.Scheduler != b.Scheduler:
-		return differ("scheduler", a.Scheduler, b.Scheduler)
-	case a.Affinity != b.Affinity:
-		return differ("affinity", a.Affinity, b.Affinity)
-	case a.AffinityTimeout != b.AffinityTimeout:
-		return differ("affinityTimeout", a.AffinityTimeout, b.AffinityTimeout)
-	case a.Port == b.Port:
-		return nil
-	}
-	// Packets keep their ports, so there is nothing to translate.
-	for _, s := range []*lb.Service{a, b} {
-		for _, backend := range s.Backends {
-			if backend.Port != s.Port {
-				return differ("port", a.Port, b.Port)
-			}
-		}
-	}
-	return nil
-}
 
 // group returns the services that share an IPVS service, in the order of their VIPs: svc, if
 // not nil, with the services of its firewall mark. It is whole unless there are others that

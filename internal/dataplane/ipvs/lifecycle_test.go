@@ -331,7 +331,7 @@ func TestFirewallMark(t *testing.T) {
 		}
 		w.reach(other.VIP, "server1", "server2")
 		apart := changed(web, func(s *lb.Service) { s.Scheduler = lb.SchedulerLC })
-		if _, err := p.Update(t.Context(), apart); !errors.Is(err, errMixed) {
+		if _, err := p.Update(t.Context(), apart); !errors.Is(err, lb.ErrMixedMark) {
 			t.Errorf("a second scheduler for a firewall mark: %v", err)
 		}
 	}

@@ -39,7 +39,7 @@ func (p *Plane) Update(ctx context.Context, svc *lb.Service) (out dataplane.Prog
 func (p *Plane) update(svc *lb.Service) (out dataplane.Programmed, err error) {
 	group, whole := p.group(svc.VIP, svc.FirewallMark, svc)
 	for _, other := range group {
-		if err := alike(svc, other); err != nil {
+		if err := svc.Alike(*other); err != nil {
 			return out, err
 		}
 	}

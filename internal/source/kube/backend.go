@@ -281,6 +281,9 @@ func (t *translation) check(s *lb.Service) []lb.FieldError {
 			found = append(found, f)
 		}
 	}
+	if err := s.Alike(t.services...); err != nil {
+		found = append(found, lb.FieldError{Path: "firewallMark", Err: err})
+	}
 	if other, named := t.names[s.Name]; t.vips[s.VIP] {
 		add("port", "duplicate")
 	} else if named {
