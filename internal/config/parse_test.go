@@ -296,7 +296,7 @@ func TestFileErrors(t *testing.T) {
 		"mixed firewall mark": {node + "dataplane: {kind: ipvs}\nservices:\n" +
 			"  - {name: a, address: 10.1.1.1, port: 80, protocol: tcp, forward: nat, firewallMark: 5, backends: [{address: 10.0.0.21, port: 8080}]}\n" +
 			"  - {name: b, address: 10.1.1.1, port: 443, protocol: tcp, forward: nat, firewallMark: 5, backends: [{address: 10.0.0.21, port: 8080}]}\n",
-			"f:5:84: services[1].firewallMark: firewall mark 5: services with one firewall mark need equal settings: port is 443 of tcp 10.1.1.1:443 and 80 of tcp 10.1.1.1:80"},
+			"f:5:88: services[1].firewallMark: firewall mark 5: services with one firewall mark need equal settings: port is 443 of tcp 10.1.1.1:443 and 80 of tcp 10.1.1.1:80"},
 		"same VIP in a segment": {node + "services:\n  - " + web + "  - " + strings.Replace(web, "web", "www, segment: {type: vlan, id: 5}", 1),
 			"no error"},
 		"all at once": {`node:
