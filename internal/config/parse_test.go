@@ -293,10 +293,6 @@ func TestFileErrors(t *testing.T) {
 			"f:4:26: services[1].address: tcp 10.1.1.1:80 is already the VIP of service \"web\" on line 3"},
 		"duplicate VIP without segment": {node + "services:\n  - " + web + "  - " + strings.Replace(web, "web", "www, segment: {type: none}", 1),
 			"f:4:49: services[1].address: tcp 10.1.1.1:80 is already the VIP of service \"web\" on line 3"},
-		"mixed firewall mark": {node + "dataplane: {kind: ipvs}\nservices:\n" +
-			"  - {name: a, address: 10.1.1.1, port: 80, protocol: tcp, forward: nat, firewallMark: 5, backends: [{address: 10.0.0.21, port: 8080}]}\n" +
-			"  - {name: b, address: 10.1.1.1, port: 443, protocol: tcp, forward: nat, firewallMark: 5, backends: [{address: 10.0.0.21, port: 8080}]}\n",
-			"f:5:88: services[1].firewallMark: firewall mark 5: services with one firewall mark need equal settings: port is 443 of tcp 10.1.1.1:443 and 80 of tcp 10.1.1.1:80"},
 		"same VIP in a segment": {node + "services:\n  - " + web + "  - " + strings.Replace(web, "web", "www, segment: {type: vlan, id: 5}", 1),
 			"no error"},
 		"all at once": {`node:
@@ -365,6 +361,25 @@ dataplane: {services: 1}
 `
 	const want = `f:3:3: services: 2 services are too many: dataplane.services is 1
 f:3:69: services[0].backends: 2 backends are too many: this data plane serves at most 1`
+	_, err := config.Parse("f", input, l)
+	if diff := cmp.Diff(want, fmt.Sprint(err)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// Services of one firewall mark that the data plane can't join have an error.
+func TestMixedFirewallMark(t *testing.T) {
+	l := limits()
+	l.FirewallMarks = true
+	const input = `node: {name: lb1, interfaces: [eth0]}
+services:
+  - {name: a, address: 10.1.1.1, port: 80, forward: ipip, firewallMark: 5, backends: [{address: 10.0.0.1}]}
+  - {name: b, address: 10.1.1.1, port: 81, forward: ipip, firewallMark: 5, backends: [{address: 10.0.0.1}]}
+  - {name: c, address: 10.1.1.1, port: 82, forward: l2dsr, firewallMark: 5, backends: [{address: 10.0.0.1}]}
+  - {name: d, address: 10.1.1.1, port: 83, forward: l2dsr, firewallMark: 6, backends: [{address: 10.0.0.1}]}
+`
+	const want = "f:5:74: services[2].firewallMark: firewall mark 5: services with one firewall mark need equal settings: " +
+		"forward is l2dsr of tcp 10.1.1.1:82 and ipip of tcp 10.1.1.1:80"
 	_, err := config.Parse("f", input, l)
 	if diff := cmp.Diff(want, fmt.Sprint(err)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
