@@ -14,6 +14,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"hash/maphash"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -61,6 +62,8 @@ type Source struct {
 	wake, synced chan struct{}
 	// transport returns how requests are sent.
 	transport func(*tls.Config) http.RoundTripper
+	// seed is of the digests of objects.
+	seed maphash.Seed
 	// problems and started are used by Run only.
 	problems source.ProblemLog
 	started  time.Time
@@ -72,8 +75,8 @@ type Source struct {
 	mu sync.Mutex
 	// vips has the services of all objects.
 	vips *owner.VIPs
-	// objects are all LoadBalancers, with the problems of each; nil before they have been read.
-	objects map[source.Object][]string
+	// objects are all LoadBalancers; nil before they have been read. Run's connection alone writes it.
+	objects map[source.Object]status
 	state   source.State
 	// followed is the URL of the server that is being followed; empty for none.
 	followed string
@@ -82,6 +85,14 @@ type Source struct {
 	// version is the server's version of objects, delivered the version of the last accepted
 	// update.
 	version, delivered string
+	// identity identifies the file of the server.
+	identity string
+}
+
+// status is the digest of an object's text, and the problems of the object.
+type status struct {
+	digest   uint64
+	problems []string
 }
 
 // Open returns a source with the saved state of an earlier agent.
@@ -98,10 +109,14 @@ func Open(o Options) (*Source, error) {
 		vips: owner.New(o.MaxServices, o.MaxBackends), errors: make([]string, len(o.Server.URLs)),
 		state: source.State{Server: strings.Join(o.Server.URLs, ", "), Since: time.Now()},
 	}
+	s.seed = maphash.MakeSeed()
 	s.saver = saved.NewSaver(s.statePath(), s.currentState, o.Log)
 	s.saved, err = saved.Load(s.statePath(), o.Node, func(svc *lb.Service) bool { return len(s.check(svc)) == 0 })
 	if err != nil {
 		o.Log.Warn("saved state not usable", "error", err)
+	}
+	if s.saved != nil {
+		s.identity, s.version = s.saved.Identity, s.saved.ServerVersion
 	}
 	return s, nil
 }
@@ -112,7 +127,7 @@ func (s *Source) statePath() string { return filepath.Join(s.StateDir, stateFile
 func (s *Source) currentState() *saved.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &saved.State{Node: s.Node, Services: s.vips.Services()}
+	return &saved.State{Node: s.Node, Services: s.vips.Services(), Identity: s.identity, ServerVersion: s.version}
 }
 
 // Forget removes the saved state, after Run has ended.
@@ -197,8 +212,8 @@ func (s *Source) delivering(version string) {
 	s.mu.Lock()
 	s.delivered = version
 	problems := s.vips.Problems()
-	for id, texts := range s.objects {
-		for _, text := range texts {
+	for id, o := range s.objects {
+		for _, text := range o.problems {
 			problems = append(problems, v1alpha1.NodeProblem{Object: id.String(), Message: text})
 		}
 	}

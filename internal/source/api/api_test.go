@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -480,6 +482,100 @@ func TestServers(t *testing.T) {
 			t.Errorf("the state is %+v", state)
 		}
 	})
+}
+
+// A node that has served a file's load balancers refuses another file and an older copy, also after a
+// restart, unless the server replaces them.
+func TestOtherFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := newServer(t), t.TempDir()
+		s.identity = "first"
+		s.put(t, balancer(1))
+		n := startNode(t, dir, map[string]*server{"api": s}, apiURL)
+		settle(3 * time.Second)
+		wantNames(t, n, "b1/http")
+		for _, other := range []struct {
+			identity string
+			version  int
+			want     string
+		}{
+			{"second", 9, `another one than before ("second", not "first")`},
+			{"", 9, "another one than before"},
+			{"first", 0, "older than before (version 0, not 1 or later)"},
+		} {
+			s.kill()
+			s.objects, s.identity, s.version, s.replaces = map[string]string{}, other.identity, other.version, false
+			s.start()
+			for range 2 {
+				settle(time.Minute)
+				wantNames(t, n, "b1/http")
+				if state := n.State(); state.Reachable || !strings.Contains(state.Error, other.want) || !strings.Contains(state.Error, "--replace") {
+					t.Errorf("the state is %+v, want %s", state, other.want)
+				}
+				n.stop()
+				n = startNode(t, dir, map[string]*server{"api": s}, apiURL)
+			}
+		}
+		s.kill()
+		s.replaces = true
+		s.start()
+		settle(time.Minute)
+		wantNames(t, n)
+	})
+}
+
+// A node that gets all objects keeps their services, and nothing else of them; one that gets them again
+// decodes none of them.
+func TestMemoryOfObjects(t *testing.T) {
+	s, err := Open(Options{
+		Node: "lb1", StateDir: t.TempDir(), MaxServices: 100, MaxBackends: 100, Log: slog.New(slog.DiscardHandler),
+		Limits: dataplane.Limits{Forwards: []lb.Forward{lb.L2DSR}, MaxBackends: 1024},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := balancer(1)
+	for i := range 64 {
+		unused := v1alpha1.Pool{Name: fmt.Sprintf("unused%d", i)}
+		for j := range 256 {
+			unused.Members = append(unused.Members, v1alpha1.Member{Address: v1alpha1.IPAddress(fmt.Sprintf("10.0.%d.%d", i, j)), Port: 80})
+		}
+		large.Spec.Pools = append(large.Spec.Pools, unused)
+	}
+	text, err := json.Marshal(large)
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before, listed := used(), map[source.Object]object{}
+	for round := range 2 {
+		for i := range 30 {
+			line := fmt.Sprintf(`{"type":"PUT","object":%s}`, strings.Replace(string(text), `"b1"`, fmt.Sprintf(`"b%d"`, i), 1))
+			if listed, err = s.take([]byte(line), listed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := used() - before; got > 32<<20 {
+			t.Errorf("%d MB for 30 services", got>>20)
+		}
+		for id, o := range listed {
+			if o.known != (round > 0) {
+				t.Errorf("round %d: %s is known: %t", round, id, o.known)
+			}
+		}
+		if _, err := s.take([]byte(`{"type":"SYNCED","version":"1"}`), listed); err != nil {
+			t.Fatal(err)
+		}
+		if s.vips.Flush(); len(s.vips.Services()) != 1 { // all have one address
+			t.Errorf("%d services", len(s.vips.Services()))
+		}
+		listed = map[source.Object]object{}
+	}
 }
 
 // An invalid response changes nothing.

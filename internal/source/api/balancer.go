@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net/netip"
 	"slices"
+	"time"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/lb"
@@ -19,17 +21,24 @@ import (
 // kind is the kind of all objects.
 const kind source.Kind = "LoadBalancer"
 
-// object is a LoadBalancer as the server sent it.
+// object is a LoadBalancer as the server sent it, translated for this node.
 type object struct {
 	id      source.Object
 	version string
-	// balancer is nil for an object that can't be read, with the error in problem.
-	balancer *v1alpha1.LoadBalancer
-	problem  string
+	// digest is the hash of the text; equal ones are of the same object.
+	digest uint64
+	// known says that the node has the object already: there is nothing else in it.
+	known bool
+	// unreadable objects are served as before.
+	unreadable bool
+	created    time.Time
+	services   []lb.Service
+	problems   []string
 }
 
-// readObject reads a LoadBalancer. It is an error if not even its name can be read.
-func readObject(text []byte) (o object, err error) {
+// readObject reads a LoadBalancer, unless the node has it already. It is an error if not even its name
+// can be read.
+func (s *Source) readObject(text []byte) (o object, err error) {
 	var head struct {
 		Metadata struct{ Namespace, Name, ResourceVersion string }
 	}
@@ -41,24 +50,30 @@ func readObject(text []byte) (o object, err error) {
 		return o, errors.New("object: without metadata.namespace and metadata.name")
 	}
 	o.id, o.version = source.Object{Kind: kind, Namespace: m.Namespace, Name: m.Name}, m.ResourceVersion
+	o.digest = maphash.Bytes(s.seed, text)
+	if before, known := s.objects[o.id]; known && before.digest == o.digest {
+		o.known = true
+		return o, nil
+	}
 	b := &v1alpha1.LoadBalancer{}
 	if err := json.Unmarshal(text, b); err != nil {
-		o.problem = "can't be read: " + err.Error()
-	} else {
-		o.balancer = b
+		o.unreadable, o.problems = true, []string{"can't be read: " + err.Error()}
+		return o, nil
 	}
+	o.created = b.CreationTimestamp.Time
+	o.services, o.problems = s.translate(b)
 	return o, nil
 }
 
 // set adds or replaces an object, with the lock held. One that can't be read is served as it was.
 func (s *Source) set(o object) {
-	if o.balancer == nil {
-		s.objects[o.id] = []string{o.problem}
+	if o.known {
 		return
 	}
-	services, problems := s.translate(o.balancer)
-	s.objects[o.id] = problems
-	s.vips.Set(owner.Claims{Object: o.id, Created: o.balancer.CreationTimestamp.Time, Services: services})
+	s.objects[o.id] = status{o.digest, o.problems}
+	if !o.unreadable {
+		s.vips.Set(owner.Claims{Object: o.id, Created: o.created, Services: o.services})
+	}
 }
 
 // remove removes an object, with the lock held.

@@ -48,7 +48,7 @@ func FuzzLines(f *testing.F) {
 				names[one.Name], vips[one.VIP] = true, true
 			}
 		}
-		s.replace(nil, "")
+		s.replace(nil, "", "")
 		s.vips.Flush()
 		if left := s.vips.Services(); len(left) > 0 || len(s.objects) > 0 || len(s.vips.Problems()) > 0 {
 			t.Fatalf("left are %+v of %v", left, s.objects)

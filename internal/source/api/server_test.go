@@ -33,6 +33,9 @@ type server struct {
 	changed chan struct{}
 	// watch, unless it is nil, answers in place of the server.
 	watch http.HandlerFunc
+	// identity is the file's; replaces has nodes accept another one.
+	identity string
+	replaces bool
 	// silent servers send nothing after the objects.
 	silent bool
 	// busy is how many reports and statistics are refused.
@@ -210,7 +213,7 @@ func (s *server) serveWatch(w http.ResponseWriter, r *http.Request) {
 	for _, object := range s.objects {
 		fmt.Fprintf(&text, `{"type":"PUT","object":%s}`+"\n", object)
 	}
-	fmt.Fprintf(&text, `{"type":"SYNCED","version":"%d"}`+"\n", s.version)
+	fmt.Fprintf(&text, `{"type":"SYNCED","version":"%d","identity":%q,"replaces":%t}`+"\n", s.version, s.identity, s.replaces)
 	sent := len(s.lines)
 	s.mu.Unlock()
 	_, _ = io.WriteString(w, text.String())

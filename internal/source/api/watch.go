@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -109,9 +110,11 @@ func (s *Source) watch(ctx context.Context, server string) error {
 	listed := map[source.Object]object{} // nil once all objects are known
 	for lines.Scan() {
 		silence.Reset(maxSilence)
-		s.responded(server)
 		if listed, err = s.take(lines.Bytes(), listed); err != nil {
 			return err
+		}
+		if listed == nil {
+			s.responded(server)
 		}
 	}
 	if cause := context.Cause(ctx); cause != nil {
@@ -124,18 +127,19 @@ func (s *Source) watch(ctx context.Context, server string) error {
 }
 
 // take applies a line of the response. Objects are listed before the line SYNCED: they replace all
-// objects together. It returns the objects that are listed.
+// objects together, if the server is one to follow. It returns the objects that are listed.
 func (s *Source) take(text []byte, listed map[source.Object]object) (map[source.Object]object, error) {
 	var line struct {
-		Type, Version string
-		Object        json.RawMessage
+		Type, Version, Identity string
+		Replaces                bool
+		Object                  json.RawMessage
 	}
 	if err := json.Unmarshal(text, &line); err != nil {
 		return listed, fmt.Errorf("line of the response: %w", err)
 	}
 	switch line.Type {
 	case "PUT", "DELETE":
-		o, err := readObject(line.Object)
+		o, err := s.readObject(line.Object)
 		if err != nil {
 			return listed, err
 		}
@@ -149,18 +153,42 @@ func (s *Source) take(text []byte, listed map[source.Object]object) (map[source.
 		}
 	case "SYNCED":
 		if listed != nil {
-			s.replace(listed, line.Version)
+			if err := s.checkFile(line.Identity, line.Version); err != nil && !line.Replaces {
+				return listed, err
+			}
+			s.replace(listed, line.Identity, line.Version)
 		}
 		return nil, nil
 	}
 	return listed, nil // ALIVE, and lines of newer servers
 }
 
+// checkFile returns the error of a server with another file than the last one, or with an older copy of
+// it. This node would remove the services that it lacks.
+func (s *Source) checkFile(identity, version string) error {
+	const hint = "its load balancers aren't served, unless it runs with --replace"
+	if s.identity == "" {
+		return nil // nothing is known
+	}
+	if identity != s.identity {
+		return fmt.Errorf("the file of the server is another one than before (%q, not %q): %s", identity, s.identity, hint)
+	}
+	now, err := strconv.ParseUint(version, 10, 64)
+	before, otherErr := strconv.ParseUint(s.version, 10, 64)
+	if err := errors.Join(err, otherErr); err != nil {
+		return fmt.Errorf("version of the file: %w", err)
+	}
+	if now < before {
+		return fmt.Errorf("the file of the server is older than before (version %d, not %d or later): %s", now, before, hint)
+	}
+	return nil
+}
+
 // replace replaces all objects.
-func (s *Source) replace(listed map[source.Object]object, version string) {
+func (s *Source) replace(listed map[source.Object]object, identity, version string) {
 	s.mu.Lock()
 	if s.objects == nil {
-		s.objects = map[source.Object][]string{}
+		s.objects = map[source.Object]status{}
 	}
 	for id := range s.objects {
 		if _, known := listed[id]; !known {
@@ -170,8 +198,9 @@ func (s *Source) replace(listed map[source.Object]object, version string) {
 	for _, o := range listed {
 		s.set(o)
 	}
-	s.version = version
+	s.identity, s.version = identity, version
 	s.mu.Unlock()
+	s.saver.Changed()
 	signal(s.wake)
 	signal(s.synced)
 }

@@ -42,6 +42,9 @@ type State struct {
 	Four     netip.Addr   `json:"four"`
 	Six      netip.Addr   `json:"six"`
 	Services []lb.Service `json:"services"`
+	// Identity and ServerVersion are from the file of an API server without a cluster.
+	Identity      string `json:"identity,omitempty"`
+	ServerVersion string `json:"serverVersion,omitempty"`
 	// Peers refer to password files in the same folder.
 	Peers    []bgp.Peer   `json:"peers"`
 	Policies []bgp.Policy `json:"policies"`
