@@ -46,6 +46,7 @@ contents stay in use.`,
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account)")
 	flags.StringVar(&data.File, "data", "", "file with all load balancers, in place of a cluster")
 	flags.BoolVar(&data.Create, "create", false, "create the file of --data if there is none; otherwise that is an error, as agents would remove all services")
+	flags.BoolVar(&data.Replace, "replace", false, "have agents serve the load balancers of --data though they have served those of another file, or newer ones: for a restored copy")
 	flags.StringVar(&data.Policy, "policy", "", "file with the addresses and members that are allowed, for --data")
 	flags.StringVar(&o.NamespacePrefix, "namespace-prefix", "project-", "prefix of namespaces: the project web is in the namespace project-web")
 	flags.IntVar(&o.Rate, "rate", 50, "requests per second of each client; twice as many for a short time")
@@ -67,8 +68,8 @@ contents stay in use.`,
 			return cli.Usagef("--data, --kubeconfig: want one of them")
 		case (data.File == "") != (data.Policy == ""):
 			return cli.Usagef("--data, --policy: one without the other")
-		case data.File == "" && data.Create:
-			return cli.Usagef("--create: only with --data")
+		case data.File == "" && (data.Create || data.Replace):
+			return cli.Usagef("--create, --replace: only with --data")
 		case data.File != "" && (o.MetricsSecure || cmd.Flags().Changed("namespace-prefix")):
 			return cli.Usagef("--data: not with --metrics-secure and --namespace-prefix, which need a cluster")
 		case o.Rate < 1:

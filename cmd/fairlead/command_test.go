@@ -61,7 +61,7 @@ func TestCommandsRefuse(t *testing.T) {
 		"apiserver --tokens t --data d":                                    {2, []string{"--data, --policy: "}},
 		"apiserver --tokens t --policy p":                                  {2, []string{"--data, --policy: "}},
 		"apiserver --tokens t --data " + dir + "/none --policy p":          {1, []string{"there is no such file, or it is empty: --create makes one"}},
-		"apiserver --tokens t --create":                                    {2, []string{"--create: only with --data"}},
+		"apiserver --tokens t --create":                                    {2, []string{"--create, --replace: only with --data"}},
 		"apiserver --tokens t --data d --policy p --metrics-secure":        {2, []string{"--data: not with --metrics-secure"}},
 		"apiserver --tokens t --data d --create --policy " + dir + "/none": {1, []string{"policy: ", "no such file"}},
 		"apiserver --tokens t --data d --create --policy " + bad:           {1, []string{"policy: " + bad, `unknown field "node"`}},

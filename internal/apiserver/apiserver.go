@@ -108,6 +108,9 @@ type Data struct {
 	// otherwise: agents would remove all services.
 	File   string
 	Create bool
+	// Replace has agents serve the load balancers of the file in place of another file's, or of newer
+	// ones of the same file.
+	Replace bool
 	// Policy is the file with the addresses and quotas of projects. It is read once.
 	Policy string
 }
@@ -133,6 +136,7 @@ func RunWithFile(ctx context.Context, d Data, o Options) error {
 	if err != nil {
 		return err
 	}
+	store.replaces = d.Replace
 	return errors.Join(serve(ctx, store, nil, o), store.Close())
 }
 

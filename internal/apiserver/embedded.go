@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -28,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -47,6 +49,12 @@ type embeddedStore struct {
 	balancers *schema.Schema
 	policy    *policy
 	reports   *reports
+	// identity is the file's, which copies have, too; replaces has nodes serve another file's objects,
+	// or older ones.
+	identity string
+	replaces bool
+	// rendering is held while lines for a node are made.
+	rendering sync.Mutex
 
 	// mu is held by writes.
 	mu        sync.Mutex
@@ -61,9 +69,9 @@ type embeddedStore struct {
 var (
 	metaBucket    = []byte("meta")
 	objectsBucket = []byte("loadbalancers")
-	// formatKey has the format of the file, revisionKey the number of writes so far, which is the
-	// resourceVersion of the last object that was written.
-	formatKey, revisionKey = []byte("format"), []byte("revision")
+	// formatKey has the format of the file, identityKey its identity, revisionKey the number of writes so
+	// far, which is the resourceVersion of the last object that was written.
+	formatKey, identityKey, revisionKey = []byte("format"), []byte("identity"), []byte("revision")
 )
 
 const (
@@ -74,8 +82,8 @@ const (
 	// maxObject is the largest size in bytes of an object that a client writes, about etcd's limit.
 	// A new policy may make an object larger, as its status lists the refused parts.
 	maxObject = 3 << 19
-	// maxPage is how many bytes of objects are read for a page, unless there is only one.
-	maxPage = 4 << 20
+	// maxRead is how many bytes of objects are read for a list, unless there is only one.
+	maxRead = 1 << 20
 )
 
 // openEmbeddedStore opens a file, or creates one, and decides about all objects by the policy. The
@@ -118,6 +126,12 @@ func (s *embeddedStore) prepare(path string) error {
 		if format := meta.Get(formatKey); format != nil && string(format) != fileFormat {
 			return fmt.Errorf("format %q is of another version", format)
 		}
+		if meta.Get(identityKey) == nil {
+			if err := meta.Put(identityKey, []byte(uuid.NewUUID())); err != nil {
+				return err
+			}
+		}
+		s.identity = string(meta.Get(identityKey))
 		return meta.Put(formatKey, []byte(fileFormat))
 	})
 	if err != nil {
@@ -130,62 +144,95 @@ func (s *embeddedStore) prepare(path string) error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
+// decision is the decision about an object at the start, without the object: all of them together may
+// be larger than the memory.
+type decision struct {
+	key     []byte
+	created time.Time
+	address netip.Addr
+	failure error
+}
+
 // decideAll adopts the addresses of all objects, and updates the statuses that the policy changes.
 func (s *embeddedStore) decideAll() error {
-	var all []*unstructured.Unstructured
+	var all []decision
 	err := s.file.View(func(tx *bolt.Tx) error {
-		return tx.Bucket(objectsBucket).ForEach(func(key, text []byte) error {
-			object, err := decode(text)
-			if err != nil {
-				return fmt.Errorf("%s: %w", key, err)
+		objects := tx.Bucket(objectsBucket)
+		if err := objects.ForEach(func(key, text []byte) error {
+			b, err := decodeStored(key, text)
+			if err == nil {
+				s.addresses.adopt(b)
+				all = append(all, decision{key: bytes.Clone(key), created: b.CreationTimestamp.Time})
 			}
-			all = append(all, object)
-			return nil
-		})
+			return err
+		}); err != nil {
+			return err
+		}
+		slices.SortStableFunc(all, func(a, b decision) int { return a.created.Compare(b.created) })
+		for i := range all {
+			d := &all[i]
+			b, err := decodeStored(d.key, objects.Get(d.key))
+			if err != nil {
+				return err
+			}
+			d.address, d.failure = s.addresses.claim(b, true)
+			setAddress(b, d.address)
+			s.quota.set(b.Namespace, s.quota.claim(b))
+		}
+		return nil
 	})
 	if err != nil {
 		return err
-	}
-	slices.SortStableFunc(all, func(a, b *unstructured.Unstructured) int {
-		return a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time)
-	})
-	typed := make([]*v1alpha1.LoadBalancer, len(all))
-	for i, object := range all {
-		if typed[i], err = typedOf(object); err != nil {
-			return err
-		}
-		s.addresses.adopt(typed[i])
-	}
-	type decision struct {
-		before  v1alpha1.LoadBalancerStatus
-		address netip.Addr
-		failure error
-	}
-	decisions := make([]decision, len(all))
-	for i, b := range typed {
-		d := &decisions[i]
-		d.before = *b.Status.DeepCopy()
-		d.address, d.failure = s.addresses.claim(b, true)
-		setAddress(b, d.address)
-		s.quota.set(b.Namespace, s.quota.claim(b))
 	}
 	refused := map[string]map[string]spec.Refusal{}
 	for project := range s.quota.claims {
 		refused[project] = s.quota.refused(project, nil)
 	}
-	return s.file.Update(func(tx *bolt.Tx) error {
-		for i, b := range typed {
-			d := &decisions[i]
-			s.policy.decide(b, d.address, d.failure, s.quota.claims[b.Namespace][b.Name].Raised, refused[b.Namespace][b.Name])
-			if equality.Semantic.DeepEqual(d.before, b.Status) {
-				continue
+	for len(all) > 0 {
+		if err := s.file.Update(func(tx *bolt.Tx) error {
+			for written := 0; len(all) > 0 && written < maxPage; all = all[1:] {
+				n, err := s.writeDecision(tx, &all[0], refused)
+				if err != nil {
+					return err
+				}
+				written += n
 			}
-			if _, err := putObject(tx, all[i], b); err != nil {
-				return err
-			}
+			return nil
+		}); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
+}
+
+// writeDecision writes the status of an object, if it differs, and returns the object's size in bytes if
+// it does.
+func (s *embeddedStore) writeDecision(tx *bolt.Tx, d *decision, refused map[string]map[string]spec.Refusal) (n int, err error) {
+	text := tx.Bucket(objectsBucket).Get(d.key)
+	b, err := decodeStored(d.key, text)
+	if err != nil {
+		return 0, err
+	}
+	before := *b.Status.DeepCopy()
+	setAddress(b, d.address)
+	s.policy.decide(b, d.address, d.failure, s.quota.claims[b.Namespace][b.Name].Raised, refused[b.Namespace][b.Name])
+	if equality.Semantic.DeepEqual(before, b.Status) {
+		return 0, nil
+	}
+	object, err := decode(text)
+	if err == nil {
+		_, err = putObject(tx, object, b)
+	}
+	return len(text), err
+}
+
+// decodeStored decodes a stored object.
+func decodeStored(key, text []byte) (*v1alpha1.LoadBalancer, error) {
+	b := &v1alpha1.LoadBalancer{}
+	if err := json.Unmarshal(text, b); err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return b, nil
 }
 
 // Close closes the file. No method may be called after that.
@@ -212,12 +259,6 @@ var balancers = v1alpha1.GroupVersion().WithResource("loadbalancers").GroupResou
 
 func keyOf(project, name string) []byte { return []byte(project + "/" + name) }
 
-// decode reads an object in which whole numbers are int64, as in requests.
-func decode(text []byte) (*unstructured.Unstructured, error) {
-	object := &unstructured.Unstructured{}
-	return object, object.UnmarshalJSON(text)
-}
-
 func typedOf(object *unstructured.Unstructured) (*v1alpha1.LoadBalancer, error) {
 	b := &v1alpha1.LoadBalancer{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, b); err != nil {
@@ -226,28 +267,35 @@ func typedOf(object *unstructured.Unstructured) (*v1alpha1.LoadBalancer, error) 
 	return b, nil
 }
 
-// find returns an object; nil if there is none.
-func (s *embeddedStore) find(project, name string) (object *unstructured.Unstructured, err error) {
+// text returns a copy of an object's JSON; nil if there is none.
+func (s *embeddedStore) text(project, name string) (text []byte, err error) {
 	err = s.file.View(func(tx *bolt.Tx) error {
-		if text := tx.Bucket(objectsBucket).Get(keyOf(project, name)); text != nil {
-			object, err = decode(text)
-		}
-		return err
+		text = bytes.Clone(tx.Bucket(objectsBucket).Get(keyOf(project, name)))
+		return nil
 	})
-	return object, err
+	return text, err
 }
 
-func (s *embeddedStore) Get(_ context.Context, project, name string) (*unstructured.Unstructured, error) {
-	object, err := s.find(project, name)
-	if err == nil && object == nil {
+// find returns an object; nil if there is none.
+func (s *embeddedStore) find(project, name string) (*unstructured.Unstructured, error) {
+	text, err := s.text(project, name)
+	if err != nil || text == nil {
+		return nil, err
+	}
+	return decode(text)
+}
+
+func (s *embeddedStore) Get(_ context.Context, project, name string) ([]byte, error) {
+	text, err := s.text(project, name)
+	if err == nil && text == nil {
 		err = apierrors.NewNotFound(balancers, name)
 	}
-	return object, err
+	return text, err
 }
 
-// List continues after the name in the token, whatever was written meanwhile. A page ends early
-// where large objects were read, even if none of them has the labels.
-func (s *embeddedStore) List(ctx context.Context, project string, page Page) (*unstructured.UnstructuredList, error) {
+// List continues after the name in the token, whatever was written meanwhile. It ends early where
+// large objects were read, even if none of them has the labels.
+func (s *embeddedStore) List(ctx context.Context, project string, page Page) (*List, error) {
 	prefix := keyOf(project, "")
 	from := prefix
 	if page.Continue != "" {
@@ -257,26 +305,28 @@ func (s *embeddedStore) List(ctx context.Context, project string, page Page) (*u
 		}
 		from = append(keyOf(project, string(name)), 0) // the next key
 	}
-	list, size, last := &unstructured.UnstructuredList{}, 0, ""
+	list, last := &List{}, []byte(nil)
 	return list, s.file.View(func(tx *bolt.Tx) error {
 		c := tx.Bucket(objectsBucket).Cursor()
 		for key, text := c.Seek(from); bytes.HasPrefix(key, prefix); key, text = c.Next() {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			object, err := decode(text)
-			if err != nil {
-				return err
+			var object struct{ Metadata struct{ Labels labels.Set } }
+			if !page.Labels.Empty() {
+				if err := json.Unmarshal(text, &object); err != nil {
+					return err
+				}
 			}
-			matches := page.Labels.Matches(labels.Set(object.GetLabels()))
-			if matches && int64(len(list.Items)) == page.Limit || last != "" && size+len(text) > maxPage {
-				list.SetContinue(base64.RawURLEncoding.EncodeToString([]byte(last)))
+			matches := page.Labels.Matches(object.Metadata.Labels)
+			if matches && int64(len(list.Items)) == page.Limit || last != nil && list.Size+len(text) > maxRead {
+				list.Continue = base64.RawURLEncoding.EncodeToString(bytes.TrimPrefix(last, prefix))
 				return nil
 			}
 			if matches {
-				list.Items = append(list.Items, *object)
+				list.Items = append(list.Items, bytes.Clone(text))
 			}
-			size, last = size+len(text), object.GetName()
+			list.Size, last = list.Size+len(text), key
 		}
 		return nil
 	})
@@ -306,7 +356,7 @@ func (s *embeddedStore) Create(ctx context.Context, project string, object *unst
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	current, err := s.find(project, object.GetName())
+	current, err := s.text(project, object.GetName())
 	switch {
 	case err != nil:
 		return err
@@ -316,7 +366,7 @@ func (s *embeddedStore) Create(ctx context.Context, project string, object *unst
 	object.SetUID(uuid.NewUUID())
 	object.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
 	object.SetGeneration(1)
-	return s.write(object, nil)
+	return s.write(object, false)
 }
 
 // Update refuses a change of the address that can't be made.
@@ -326,39 +376,54 @@ func (s *embeddedStore) Update(ctx context.Context, project string, object *unst
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	current, err := s.current(project, object)
+	current, before, err := s.current(project, object)
+	if err != nil {
+		return err
+	}
+	after, err := json.Marshal(object.Object["spec"])
 	if err != nil {
 		return err
 	}
 	object.SetUID(current.GetUID())
 	object.SetCreationTimestamp(current.GetCreationTimestamp())
 	object.SetGeneration(current.GetGeneration())
-	object.Object["status"] = current.Object["status"]
-	if equality.Semantic.DeepEqual(object.Object, current.Object) {
+	sameSpec := bytes.Equal(after, before.Spec)
+	if sameSpec && equality.Semantic.DeepEqual(object.Object["metadata"], current.Object["metadata"]) {
 		return nil
 	}
-	if !equality.Semantic.DeepEqual(object.Object["spec"], current.Object["spec"]) {
+	if !sameSpec {
 		object.SetGeneration(current.GetGeneration() + 1)
 	}
-	return s.write(object, current)
-}
-
-// current returns the stored object of which another version is to be made.
-func (s *embeddedStore) current(project string, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	current, err := s.find(project, object.GetName())
-	switch {
-	case err != nil:
-		return nil, err
-	case current == nil:
-		return nil, apierrors.NewNotFound(balancers, object.GetName())
-	case current.GetResourceVersion() != object.GetResourceVersion():
-		return nil, apierrors.NewConflict(balancers, object.GetName(), errors.New("it has another version"))
+	var status map[string]any
+	if err := utiljson.Unmarshal(before.Status, &status); err != nil {
+		return err
 	}
-	return current, nil
+	object.Object["status"] = status
+	keeps, err := keepsAddress(before.Spec, after)
+	if err != nil {
+		return err
+	}
+	return s.write(object, keeps)
 }
 
-// write decides about an object, and stores it in place of the current one, nil if there is none.
-func (s *embeddedStore) write(object, current *unstructured.Unstructured) (err error) {
+// current returns the metadata and the parts of the stored object of which another version is to be made.
+func (s *embeddedStore) current(project string, object *unstructured.Unstructured) (
+	*unstructured.Unstructured, *storedParts, error,
+) {
+	text, err := s.Get(context.Background(), project, object.GetName())
+	if err != nil {
+		return nil, nil, err
+	}
+	current, parts, err := decodeHead(text)
+	if err == nil && current.GetResourceVersion() != object.GetResourceVersion() {
+		err = apierrors.NewConflict(balancers, object.GetName(), errors.New("it has another version"))
+	}
+	return current, parts, err
+}
+
+// write decides about an object, which keeps the address in its status or gets another one, and
+// stores it.
+func (s *embeddedStore) write(object *unstructured.Unstructured, keeps bool) (err error) {
 	b, err := typedOf(object)
 	if err != nil {
 		return err
@@ -368,7 +433,6 @@ func (s *embeddedStore) write(object, current *unstructured.Unstructured) (err e
 			s.restore(b.Namespace, b.Name)
 		}
 	}()
-	keeps := current != nil && !addressChanged(object, current)
 	address, failure := s.addresses.claim(b, keeps)
 	if failure != nil && !keeps {
 		return apierrors.NewInvalid(v1alpha1.GroupVersion().WithKind("LoadBalancer").GroupKind(), b.Name, field.ErrorList{
@@ -385,14 +449,40 @@ func (s *embeddedStore) write(object, current *unstructured.Unstructured) (err e
 	now := s.quota.refused(b.Namespace, nil)
 	s.policy.decide(b, address, failure, claim.Raised, now[b.Name])
 	return s.commit(b.Namespace, b.Name, before, now, func(tx *bolt.Tx) (int64, error) {
-		size := func() int { return len(tx.Bucket(objectsBucket).Get(keyOf(b.Namespace, b.Name))) }
-		most := max(maxObject, size())
+		text := func() []byte { return tx.Bucket(objectsBucket).Get(keyOf(b.Namespace, b.Name)) }
+		before := text()
+		most := max(maxObject, len(before))
 		revision, err := putObject(tx, object, b)
-		if err == nil && size() > most {
-			err = apierrors.NewRequestEntityTooLargeError("the object is too large")
+		if err != nil {
+			return 0, err
 		}
-		return revision, err
+		if len(text()) > most {
+			return 0, apierrors.NewRequestEntityTooLargeError("the object is too large")
+		}
+		if why := s.quota.exceededBytes(bytesOf(tx, b.Namespace)); why != "" && writtenBytes(text()) > writtenBytes(before) {
+			return 0, apierrors.NewForbidden(balancers, b.Name, errors.New(why))
+		}
+		return revision, nil
 	})
+}
+
+// bytesOf returns how many bytes the objects of a project have.
+func bytesOf(tx *bolt.Tx, project string) (n int) {
+	prefix, c := keyOf(project, ""), tx.Bucket(objectsBucket).Cursor()
+	for key, text := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, text = c.Next() {
+		n += len(text)
+	}
+	return n
+}
+
+// writtenBytes returns how many bytes of an object its client has written; 0 for none.
+func writtenBytes(text []byte) int {
+	var object struct {
+		Metadata struct{ Labels json.RawMessage }
+		Spec     json.RawMessage
+	}
+	_ = json.Unmarshal(text, &object) // what the store has written
+	return len(object.Metadata.Labels) + len(object.Spec)
 }
 
 // commit writes an object, and the changes that follow for the other load balancers of its project,
@@ -459,11 +549,12 @@ func (s *embeddedStore) restore(project, name string) {
 	}
 }
 
-// addressChanged reports whether two versions of an object request different addresses.
-func addressChanged(a, b *unstructured.Unstructured) bool {
-	return slices.ContainsFunc([]string{"address", "addressPool", "ipFamily", "segment"}, func(name string) bool {
-		return !equality.Semantic.DeepEqual(specOf(a)[name], specOf(b)[name])
-	})
+// keepsAddress reports whether two specifications request the same address.
+func keepsAddress(before, after []byte) (bool, error) {
+	type request struct{ Address, AddressPool, IPFamily, Segment any }
+	var a, b request
+	err := errors.Join(json.Unmarshal(before, &a), json.Unmarshal(after, &b))
+	return equality.Semantic.DeepEqual(a, b), err
 }
 
 // putObject stores an object with a status under the next revision.
@@ -499,7 +590,7 @@ func revisionOf(tx *bolt.Tx) int64 {
 func (s *embeddedStore) Delete(_ context.Context, project string, object *unstructured.Unstructured) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, err := s.current(project, object); err != nil {
+	if _, _, err := s.current(project, object); err != nil {
 		return err
 	}
 	name := object.GetName()

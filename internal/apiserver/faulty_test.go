@@ -36,12 +36,12 @@ func (f *faulty) call(do func() error) error {
 	return errAway
 }
 
-func (f *faulty) Get(ctx context.Context, project, name string) (object *unstructured.Unstructured, err error) {
+func (f *faulty) Get(ctx context.Context, project, name string) (text []byte, err error) {
 	err = f.call(func() error {
-		object, err = f.Store.Get(ctx, project, name)
+		text, err = f.Store.Get(ctx, project, name)
 		return err
 	})
-	return object, err
+	return text, err
 }
 
 func (f *faulty) Create(ctx context.Context, project string, object *unstructured.Unstructured) error {

@@ -95,8 +95,11 @@ type line struct {
 	Type string `json:"type"`
 	// Object is the load balancer, or the metadata of a deleted one.
 	Object any `json:"object,omitempty"`
-	// Version is the revision as of which all objects have been sent.
-	Version string `json:"version,omitempty"`
+	// Version is the revision as of which all objects have been sent, and Identity is the file's.
+	Version  string `json:"version,omitempty"`
+	Identity string `json:"identity,omitempty"`
+	// Replaces has nodes serve the objects after another file's, or after newer ones.
+	Replaces bool `json:"replaces,omitempty"`
 }
 
 // deleted is a load balancer that is deleted.
@@ -176,8 +179,11 @@ func (s *embeddedStore) take(f *follower) (batch []taken, synced bool, err error
 	return batch, synced, err
 }
 
-// lines takes a batch of changes and encodes it.
+// lines takes a batch of changes and encodes it, for one follower at a time: nodes that connect at once
+// take the memory of one, and one processor.
 func (s *embeddedStore) lines(f *follower) (text []byte, err error) {
+	s.rendering.Lock()
+	defer s.rendering.Unlock()
 	batch, synced, err := s.take(f)
 	if err != nil {
 		return nil, err
@@ -203,7 +209,8 @@ func (s *embeddedStore) lines(f *follower) (text []byte, err error) {
 		}
 	}
 	if synced {
-		if err := encoder.Encode(line{Type: lineSynced, Version: strconv.FormatInt(f.first, 10)}); err != nil {
+		l := line{Type: lineSynced, Version: strconv.FormatInt(f.first, 10), Identity: s.identity, Replaces: s.replaces}
+		if err := encoder.Encode(l); err != nil {
 			return nil, err
 		}
 	}

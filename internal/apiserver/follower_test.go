@@ -79,8 +79,12 @@ func stored(t testing.TB, s Store, projects ...string) map[string]int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range list.Items {
-			all[project+"/"+list.Items[i].GetName()], _ = strconv.Atoi(list.Items[i].GetResourceVersion())
+		for _, text := range list.Items {
+			object, _, err := decodeHead(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[project+"/"+object.GetName()], _ = strconv.Atoi(object.GetResourceVersion())
 		}
 	}
 	return all
@@ -266,12 +270,12 @@ func linesOf(t testing.TB, node net.Conn) (lines []string) {
 // A connection without changes has a line every 10 seconds, however long it lasts, and ends soon
 // after the node's credentials are no longer valid.
 func TestWatchKeepalive(t *testing.T) {
-	watchOver(t, func(a *api, _ *embeddedStore, node net.Conn) {
+	watchOver(t, func(a *api, store *embeddedStore, node net.Conn) {
 		time.AfterFunc(35*time.Second, func() { a.servers[0].(*server).keys.current.Store(&credentials{}) })
 		began := time.Now()
 		lines := linesOf(t, node)
 		const alive = `{"type":"ALIVE"}`
-		if want := []string{`{"type":"SYNCED","version":"0"}`, alive, alive, alive}; !slices.Equal(lines, want) || time.Since(began) != 40*time.Second {
+		if want := []string{`{"type":"SYNCED","version":"0","identity":"` + store.identity + `"}`, alive, alive, alive}; !slices.Equal(lines, want) || time.Since(began) != 40*time.Second {
 			t.Errorf("%q after %s, want %q", lines, time.Since(began), want)
 		}
 	})

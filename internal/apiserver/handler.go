@@ -30,43 +30,71 @@ func (s *server) document(context.Context, *call) (int, any, error) {
 	return http.StatusOK, json.RawMessage(document), nil
 }
 
-// write answers with a status code and a body, and returns the code.
-func write(w http.ResponseWriter, r *http.Request, status int, body any) (int, error) {
-	if body == nil {
-		w.WriteHeader(status)
-		return status, nil
+// encode returns the parts of a body that follow each other; none without a body.
+func encode(body any) ([][]byte, error) {
+	switch body := body.(type) {
+	case nil:
+		return nil, nil
+	case [][]byte:
+		return body, nil
+	case json.RawMessage:
+		return [][]byte{body}, nil
 	}
 	text, err := json.Marshal(body)
-	if err != nil {
-		return 0, err
+	return [][]byte{text}, err
+}
+
+// size returns the length of a body in bytes.
+func size(parts [][]byte) (n int64) {
+	for _, p := range parts {
+		n += int64(len(p))
 	}
-	h := w.Header()
-	h.Set("ETag", tagOf(text))
+	return n
+}
+
+// write answers with a status code and a body, and returns the code.
+func write(w http.ResponseWriter, r *http.Request, status int, parts [][]byte) int {
+	if len(parts) == 0 {
+		w.WriteHeader(status)
+		return status
+	}
+	h, tag := w.Header(), tagOf(parts...)
+	h.Set("ETag", tag)
 	h.Set("Cache-Control", "no-cache")
-	if reads := r.Method == http.MethodGet || r.Method == http.MethodHead; reads && matches(r, "If-None-Match", tagOf(text)) {
+	if reads := r.Method == http.MethodGet || r.Method == http.MethodHead; reads && matches(r, "If-None-Match", tag) {
 		w.WriteHeader(http.StatusNotModified)
-		return http.StatusNotModified, nil
+		return http.StatusNotModified
 	}
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(text)+1))
+	h.Set("Content-Length", strconv.FormatInt(size(parts)+1, 10))
 	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n')) // fails only if the client has left
-	return status, nil
+	for _, p := range append(parts, []byte{'\n'}) {
+		if _, err := w.Write(p); err != nil {
+			break // the client has left
+		}
+	}
+	return status
 }
 
 // tagOf returns the entity tag of a representation: it changes when that changes, and not when
 // other parts of the load balancer or its status do.
-func tagOf(text []byte) string {
-	hash := sha256.Sum256(text)
-	return `"` + base64.RawURLEncoding.EncodeToString(hash[:16]) + `"`
+func tagOf(parts ...[]byte) string {
+	hash := sha256.New()
+	for _, p := range parts {
+		hash.Write(p)
+	}
+	return `"` + base64.RawURLEncoding.EncodeToString(hash.Sum(nil)[:16]) + `"`
 }
 
-// tagOfValue returns the entity tag of a part; empty for none.
-func tagOfValue(value map[string]any) (string, error) {
-	if value == nil {
+// tagOfPart returns the entity tag of a part; empty if there is none.
+func tagOfPart(p part) (string, error) {
+	if p.value == nil {
 		return "", nil
 	}
-	text, err := json.Marshal(value)
+	text, err := json.Marshal(p.value)
+	if p.text != nil {
+		text, err = shownText(p.text)
+	}
 	return tagOf(text), err
 }
 
@@ -88,8 +116,11 @@ func matches(r *http.Request, header, tag string) bool {
 }
 
 // checkConditions returns an httpError unless the conditions of a write hold for a part.
-func checkConditions(r *http.Request, value map[string]any) error {
-	tag, err := tagOfValue(value)
+func checkConditions(r *http.Request, p part) error {
+	if len(r.Header.Values("If-Match"))+len(r.Header.Values("If-None-Match")) == 0 {
+		return nil
+	}
+	tag, err := tagOfPart(p)
 	switch {
 	case err != nil:
 		return err
@@ -101,10 +132,51 @@ func checkConditions(r *http.Request, value map[string]any) error {
 	return nil
 }
 
+// read reads the load balancer of a call, which may take some bytes of memory for each byte of it.
+func (s *server) read(ctx context.Context, c *call, factor int64) ([]byte, error) {
+	text, err := s.store.Get(ctx, c.project, c.balancer)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.hold(factor * int64(len(text))); err != nil {
+		return nil, err
+	}
+	return text, c.work(ctx)
+}
+
+// object reads the load balancer of a call to find a part in it. Of the whole one the specification
+// isn't decoded.
+func (s *server) object(ctx context.Context, c *call, whole bool) (*unstructured.Unstructured, []byte, error) {
+	factor := int64(treeFactor)
+	if whole {
+		factor = textFactor
+	}
+	text, err := s.read(ctx, c, factor)
+	if err != nil {
+		return nil, nil, err
+	}
+	if whole {
+		object, _, err := decodeHead(text)
+		return object, text, err
+	}
+	object, err := decode(text)
+	return object, nil, err
+}
+
+// getBalancer answers with a load balancer.
+func (s *server) getBalancer(ctx context.Context, c *call) (int, any, error) {
+	text, err := s.read(ctx, c, textFactor)
+	if err != nil {
+		return 0, nil, err
+	}
+	shown, err := shownText(text)
+	return http.StatusOK, json.RawMessage(shown), err
+}
+
 // get answers with a part.
 func get(find locate, noun string) handler {
 	return func(s *server, ctx context.Context, c *call) (int, any, error) {
-		object, err := s.store.Get(ctx, c.project, c.balancer)
+		object, _, err := s.object(ctx, c, false)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -120,7 +192,7 @@ func get(find locate, noun string) handler {
 func put(find locate, whole bool) handler {
 	return func(s *server, ctx context.Context, c *call) (status int, body any, err error) {
 		err = attempt(ctx, func() error {
-			object, err := s.store.Get(ctx, c.project, c.balancer)
+			object, text, err := s.object(ctx, c, whole)
 			isNew := whole && apierrors.IsNotFound(err)
 			switch {
 			case isNew:
@@ -134,7 +206,8 @@ func put(find locate, whole bool) handler {
 			if err != nil {
 				return err
 			}
-			if err := checkConditions(c.request, p.value); err != nil {
+			p.text = text
+			if err := checkConditions(c.request, p); err != nil {
 				return err
 			}
 			status = http.StatusOK
@@ -168,21 +241,22 @@ func (s *server) save(ctx context.Context, project string, object *unstructured.
 }
 
 // remove deletes a part.
-func remove(find locate, noun string) handler {
+func remove(find locate, noun string, whole bool) handler {
 	return func(s *server, ctx context.Context, c *call) (int, any, error) {
 		return http.StatusNoContent, nil, attempt(ctx, func() error {
-			object, err := s.store.Get(ctx, c.project, c.balancer)
+			object, text, err := s.object(ctx, c, whole)
 			if err != nil {
 				return err
 			}
 			p, err := find(object, c.names)
+			p.text = text
 			switch {
 			case err != nil:
 				return err
 			case p.value == nil:
 				return newHTTPError(http.StatusNotFound, "no such "+noun)
 			}
-			if err := checkConditions(c.request, p.value); err != nil {
+			if err := checkConditions(c.request, p); err != nil {
 				return err
 			}
 			if p.remove == nil {
@@ -222,13 +296,6 @@ func attempt(ctx context.Context, try func() error) error {
 // defaultLimit and maxLimit are numbers of load balancers of a page.
 const defaultLimit, maxLimit = 100, 500
 
-// balancerList is a page of load balancers.
-type balancerList struct {
-	Items []map[string]any `json:"items"`
-	// Continue is the parameter of the next page; empty after the last one.
-	Continue string `json:"continue,omitempty"`
-}
-
 // numberIn returns a parameter of a query, 1 to most; without it otherwise.
 func numberIn(query url.Values, name string, most, otherwise int64) (int64, error) {
 	if !query.Has(name) {
@@ -252,13 +319,57 @@ func (s *server) list(ctx context.Context, c *call) (int, any, error) {
 	if page.Labels, err = labels.Parse(query.Get("labelSelector")); err != nil {
 		return 0, nil, newHTTPError(http.StatusBadRequest, "the query is invalid", fieldError{"labelSelector", err.Error()})
 	}
-	found, err := s.store.List(ctx, c.project, page)
+	answer, next, err := s.page(ctx, c, page)
 	if err != nil {
 		return 0, nil, err
 	}
-	answer := balancerList{Items: []map[string]any{}, Continue: found.GetContinue()}
-	for i := range found.Items {
-		answer.Items = append(answer.Items, shown(&found.Items[i]))
+	end := `]}`
+	if next != "" {
+		end = `],"continue":` + strconv.Quote(next) + `}` // a token has no characters that JSON escapes
 	}
-	return http.StatusOK, answer, nil
+	return http.StatusOK, append(answer, []byte(end)), nil
+}
+
+const (
+	// maxPage is how many bytes of objects are read for a page, unless there is only one.
+	maxPage = 4 << 20
+	// firstPiece is how many objects are read before their size is known, maxPiece the largest number
+	// later: others may be larger.
+	firstPiece, maxPiece = 8, 16
+)
+
+// page reads a page in pieces, and returns the beginning of the answer with all of its items. It ends
+// early where large objects were read, even if none of them has the labels.
+func (s *server) page(ctx context.Context, c *call, all Page) (answer [][]byte, next string, err error) {
+	answer = [][]byte{[]byte(`{"items":[`)}
+	items, read, largest := int64(0), 0, maxPage/firstPiece
+	for piece := all; ; piece.Continue = next {
+		piece.Limit = min(all.Limit-items, maxPiece, max(1, int64((maxPage-read)/largest)))
+		found, err := s.store.List(ctx, c.project, piece)
+		if err != nil {
+			return nil, "", err
+		}
+		next, read, largest = found.Continue, read+found.Size, 1
+		if err := c.hold(int64(read + 2*found.Size)); err != nil {
+			return nil, "", err
+		}
+		if err := c.work(ctx); err != nil {
+			return nil, "", err
+		}
+		for _, text := range found.Items {
+			shown, err := shownText(text)
+			if err != nil {
+				return nil, "", err
+			}
+			if items > 0 {
+				answer = append(answer, []byte(`,`))
+			}
+			answer = append(answer, shown)
+			largest = max(largest, len(text))
+			items++
+		}
+		if next == "" || items == all.Limit || read+largest > maxPage {
+			return answer, next, nil
+		}
+	}
 }

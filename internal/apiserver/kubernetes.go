@@ -4,14 +4,18 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,12 +28,19 @@ import (
 // nodes are read from a cache: there are few of them, and clients poll.
 type kubernetesStore struct {
 	objects client.Client
+	// texts reads LoadBalancers without decoding them, and reads has an entry for each that is being
+	// read.
+	texts   rest.Interface
+	reads   *semaphore.Weighted
 	reports cache.Cache
 	// prefix and the name of a project are the name of its namespace.
 	prefix string
 	// synced is closed once reports has all reports.
 	synced chan struct{}
 }
+
+// maxReads is how many LoadBalancers are read at once: each may have as much as etcd stores.
+const maxReads = 2 * maxPiece
 
 // newKubernetesStore returns a store that has to be run.
 func newKubernetesStore(config *rest.Config, prefix string) (*kubernetesStore, error) {
@@ -51,12 +62,19 @@ func newKubernetesStore(config *rest.Config, prefix string) (*kubernetesStore, e
 	if err != nil {
 		return nil, err
 	}
+	raw := dynamic.ConfigFor(config)
+	raw.APIPath, raw.GroupVersion = "/apis", new(v1alpha1.GroupVersion())
+	texts, err := rest.RESTClientFor(raw)
+	if err != nil {
+		return nil, err
+	}
 	reports, err := cache.New(config, cache.Options{Scheme: scheme, Mapper: mapper, DefaultTransform: cache.TransformStripManagedFields()})
 	if err != nil {
 		return nil, err
 	}
 	return &kubernetesStore{
-		objects: client.WithFieldValidation(c, metav1.FieldValidationStrict), reports: reports, prefix: prefix, synced: make(chan struct{}),
+		objects: client.WithFieldValidation(c, metav1.FieldValidationStrict), texts: texts, reads: semaphore.NewWeighted(maxReads),
+		reports: reports, prefix: prefix, synced: make(chan struct{}),
 	}, nil
 }
 
@@ -94,17 +112,37 @@ func (s *kubernetesStore) ready() error {
 // namespace returns the namespace of a project.
 func (s *kubernetesStore) namespace(project string) string { return s.prefix + project }
 
-func (s *kubernetesStore) Get(ctx context.Context, project, name string) (*unstructured.Unstructured, error) {
-	object := newObject(name)
-	return object, s.objects.Get(ctx, client.ObjectKey{Namespace: s.namespace(project), Name: name}, object)
+func (s *kubernetesStore) Get(ctx context.Context, project, name string) ([]byte, error) {
+	return s.read(ctx, s.texts.Get().Namespace(s.namespace(project)).Resource(balancers.Resource).Name(name), 1)
 }
 
-func (s *kubernetesStore) List(ctx context.Context, project string, page Page) (*unstructured.UnstructuredList, error) {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion().WithKind("LoadBalancerList"))
-	return list, s.objects.List(ctx, list, &client.ListOptions{
-		Namespace: s.namespace(project), LabelSelector: page.Labels, Limit: page.Limit, Continue: page.Continue,
-	})
+// read reads up to n LoadBalancers.
+func (s *kubernetesStore) read(ctx context.Context, request *rest.Request, n int64) ([]byte, error) {
+	if err := s.reads.Acquire(ctx, n); err != nil {
+		return nil, err
+	}
+	defer s.reads.Release(n)
+	result := request.Do(ctx)
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	return result.Raw()
+}
+
+// List implements Store. Whatever the limit is, it reads no more than maxPiece.
+func (s *kubernetesStore) List(ctx context.Context, project string, page Page) (*List, error) {
+	n := min(page.Limit, maxPiece)
+	text, err := s.read(ctx, s.texts.Get().Namespace(s.namespace(project)).Resource(balancers.Resource).
+		Param("limit", strconv.FormatInt(n, 10)).Param("continue", page.Continue).Param("labelSelector", page.Labels.String()), n)
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		Metadata struct{ Continue string }
+		Items    []json.RawMessage
+	}
+	err = json.Unmarshal(text, &list)
+	return &List{Items: list.Items, Continue: list.Metadata.Continue, Size: len(text)}, err
 }
 
 func (s *kubernetesStore) Create(ctx context.Context, project string, object *unstructured.Unstructured) error {

@@ -34,6 +34,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, writeUntilKilled(path))
 		os.Exit(1)
 	}
+	if folder := os.Getenv(serverFiles); folder != "" {
+		fmt.Fprintln(os.Stderr, serveFiles(folder))
+		os.Exit(1)
+	}
 	klog.SetLogger(logr.Discard())
 	ctrllog.SetLogger(logr.Discard())
 	os.Exit(m.Run())

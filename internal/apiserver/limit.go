@@ -3,7 +3,9 @@
 package apiserver
 
 import (
+	"context"
 	"net"
+	"net/http"
 	"net/netip"
 	"sync"
 	"time"
@@ -65,35 +67,85 @@ func (l *limits) of(key string, now time.Time) *rate.Limiter {
 	return own
 }
 
-// waits limits how many requests wait at once: one client leaves room for waits of others, and all
-// together for requests that don't wait.
-type waits struct {
-	mu  sync.Mutex
-	all int
-	// of are the numbers of each client that has some.
-	of map[string]int
+// charge counts events that have happened, for which later ones may have to wait.
+func (l *limits) charge(key string, events int64, now time.Time) {
+	l.of(key, now).ReserveN(now, int(min(events, int64(l.burst))))
 }
 
-const maxWaits, maxClientWaits = 32, 8
+// shares divides an amount among clients: each has at most as much as it leaves for others.
+type shares struct {
+	mu   sync.Mutex
+	left int64
+	of   map[string]int64
+}
 
-// begin reports whether another request of a client may wait. If so, end has to be called after that.
-func (w *waits) begin(client string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.all >= maxWaits || w.of[client] >= maxClientWaits {
+func newShares(all int64) *shares { return &shares{left: all, of: map[string]int64{}} }
+
+// take reports whether a client gets n more. With a negative number it gives them back.
+func (s *shares) take(client string, n int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n > 0 && s.of[client]+n > s.left-n {
 		return false
 	}
-	w.all++
-	w.of[client]++
+	s.left -= n
+	if s.of[client] += n; s.of[client] == 0 {
+		delete(s.of, client)
+	}
 	return true
 }
 
-func (w *waits) end(client string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.all--
-	if w.of[client]--; w.of[client] == 0 {
-		delete(w.of, client)
+const (
+	// workMemory is the memory in bytes of all requests together, and maxWork the most for one: requests
+	// that need more count as much.
+	workMemory, maxWork = 192 << 20, workMemory / 4
+	// workUnit is how many bytes count as another request for a client's rate.
+	workUnit = 1 << 20
+	// treeFactor, typedFactor and textFactor are how many bytes a request needs for each byte of an
+	// object that is changed, read, or answered as it is stored.
+	treeFactor, typedFactor, textFactor = 40, 10, 4
+)
+
+// hold has the call take memory for its body and n bytes. The error is an httpError.
+func (c *call) hold(n int64) error {
+	n = min(n+c.bodyCost, maxWork)
+	if n <= c.held {
+		return nil
+	}
+	if !c.server.memory.take(c.client, n-c.held) {
+		p := newHTTPError(http.StatusTooManyRequests, "too many requests at once")
+		p.retryAfter = storeRetry
+		return p
+	}
+	c.server.requests.charge(c.client, (n-c.held)/workUnit, time.Now())
+	c.held = n
+	return nil
+}
+
+// work waits until the call may use a processor: small calls at once, so that they don't wait for
+// others, and the rest on as many processors as there are.
+func (c *call) work(ctx context.Context) error {
+	if c.working || c.held < workUnit {
+		return ctx.Err()
+	}
+	select {
+	case c.server.workers <- struct{}{}:
+		c.working = true
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// rest ends the work of a call, which holds memory for n bytes from now on.
+func (c *call) rest(n int64) {
+	if c.working {
+		<-c.server.workers
+		c.working = false
+	}
+	if n < c.held {
+		c.server.memory.take(c.client, n-c.held)
+		c.held = n
 	}
 }
 

@@ -339,7 +339,9 @@ func ownSchemas() value {
 				"type": "object", "description": "Object is what nodes are to serve of a LoadBalancer of Kubernetes' API, or the name of a deleted one.",
 				"properties": value{"metadata": value{"type": "object"}, "spec": value{"type": "object"}, "status": value{"type": "object"}}, "required": []any{"metadata"},
 			},
-			"version": text("Version is the one that all objects have been sent of."),
+			"version":  text("Version is the one that all objects have been sent of."),
+			"identity": text("Identity is the one of the server's file."),
+			"replaces": value{"type": "boolean", "description": "Replaces says that nodes serve the objects though they have served those of another file, or newer ones."},
 		}, "type"),
 		"LoadBalancerStatistics": object("LoadBalancerStatistics is what the nodes of its group have forwarded for a load balancer. Numbers become smaller "+
 			"when a node leaves the group or makes its tables again.", traffic(value{

@@ -3,6 +3,7 @@
 package apiserver
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
 // names are the parameters of a path.
@@ -20,8 +22,10 @@ type part struct {
 	// path is where the part is in the load balancer, such as "pools[2].members[0]", "" for the
 	// load balancer itself. In the body it is called as, "" if it is the whole body.
 	path, as string
-	// value is the representation for clients; nil if the part doesn't exist.
+	// value is the representation for clients; nil if the part doesn't exist. If text is there, which is
+	// the stored load balancer, value lacks the specification.
 	value map[string]any
+	text  []byte
 	// put replaces the part, or adds it.
 	put func(value map[string]any) error
 	// remove removes the part, which is there; nil if that is the load balancer itself.
@@ -78,6 +82,50 @@ func shown(object *unstructured.Unstructured) map[string]any {
 		value["labels"] = labels
 	}
 	return value
+}
+
+// shownText is shown of a stored load balancer, of which as little as possible is decoded.
+func shownText(text []byte) ([]byte, error) {
+	var stored struct {
+		Metadata struct {
+			Name   string
+			Labels map[string]string
+		}
+		Spec map[string]json.RawMessage
+	}
+	if err := json.Unmarshal(text, &stored); err != nil {
+		return nil, err
+	}
+	value := map[string]any{"name": stored.Metadata.Name}
+	for field, text := range stored.Spec {
+		value[field] = text
+	}
+	if len(stored.Metadata.Labels) > 0 {
+		value["labels"] = stored.Metadata.Labels
+	}
+	return json.Marshal(value)
+}
+
+// decode reads an object in which whole numbers are int64, as in requests.
+func decode(text []byte) (*unstructured.Unstructured, error) {
+	object := &unstructured.Unstructured{}
+	return object, object.UnmarshalJSON(text)
+}
+
+// storedParts are the JSON of the parts of an object.
+type storedParts struct{ Metadata, Spec, Status json.RawMessage }
+
+// decodeHead is decode without specification and status, which it returns as they are.
+func decodeHead(text []byte) (*unstructured.Unstructured, *storedParts, error) {
+	var parts storedParts
+	if err := json.Unmarshal(text, &parts); err != nil {
+		return nil, nil, err
+	}
+	var metadata map[string]any
+	object := newObject("")
+	err := utiljson.Unmarshal(parts.Metadata, &metadata)
+	object.Object["metadata"] = metadata
+	return object, &parts, err
 }
 
 func labelsIn(value map[string]any) (map[string]string, error) {

@@ -198,13 +198,17 @@ func (p *policy) decide(b *v1alpha1.LoadBalancer, address netip.Addr, failure er
 
 // served returns what nodes are to serve of a load balancer: not the parts that aren't accepted, no
 // health check more often than allowed, and no listener without the limits that it has to have.
-// Nothing of one that isn't served.
+// Nothing of one that isn't served, nor pools without a listener.
 func (p *policy) served(b *v1alpha1.LoadBalancer) *v1alpha1.LoadBalancer {
-	b = b.DeepCopy()
-	if spec.ServedBy(b) == "" {
-		b.Spec.Listeners, b.Spec.Pools = nil, nil
+	used := *b
+	used.Spec.Listeners, used.Spec.Pools = nil, nil
+	if spec.ServedBy(b) != "" {
+		used.Spec.Listeners = slices.DeleteFunc(acceptedListeners(b), func(l v1alpha1.Listener) bool { return l.Enabled != nil && !*l.Enabled })
+		used.Spec.Pools = slices.DeleteFunc(slices.Clone(b.Spec.Pools), func(pool v1alpha1.Pool) bool {
+			return !slices.ContainsFunc(used.Spec.Listeners, func(l v1alpha1.Listener) bool { return l.Pool == pool.Name })
+		})
 	}
-	b.Spec.Listeners = acceptedListeners(b)
+	b = used.DeepCopy()
 	for i := range b.Spec.Listeners {
 		l := &b.Spec.Listeners[i].Limits
 		if l.NewFlows == 0 {
@@ -231,6 +235,7 @@ func (p *policy) served(b *v1alpha1.LoadBalancer) *v1alpha1.LoadBalancer {
 			}
 		}
 	}
+	b.Status.Listeners, b.Status.Pools = nil, nil
 	return b
 }
 

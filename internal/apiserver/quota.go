@@ -3,6 +3,7 @@
 package apiserver
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -26,6 +27,9 @@ func newQuota(bounds spec.Bounds) *quota {
 func (q *quota) claim(b *v1alpha1.LoadBalancer) spec.Claim {
 	c := q.bounds.ClaimOf(b, nil)
 	c.Usage.Services = max(1, c.Usage.Services)
+	for i := range b.Spec.Pools {
+		c.Members += len(b.Spec.Pools[i].Members)
+	}
 	return c
 }
 
@@ -66,11 +70,36 @@ func (q *quota) refused(project string, changed *spec.Claim) map[string]spec.Ref
 }
 
 // exceeded returns why a load balancer may not use as much as a claim says; empty if it uses no more
-// than before, or the project has room for it in addition to all others.
+// than before, or the project has room for it in addition to all others. Members count as stored,
+// whether or not a listener uses their pool, and as many are allowed as backends.
 func (q *quota) exceeded(project string, c spec.Claim) string {
+	if before := q.claims[project][c.Name].Members; c.Members > before {
+		members := c.Members - before
+		for _, other := range q.claims[project] {
+			members += other.Members
+		}
+		if members > q.bounds.Backends {
+			return fmt.Sprintf("the load balancers of the project would have %d members: more than %d (policy, services.perNamespace.backends)",
+				members, q.bounds.Backends)
+		}
+	}
 	if !c.Usage.Grows(q.claims[project][c.Name].Usage) {
 		return ""
 	}
 	c.Created = time.Unix(math.MaxInt32, 0) // the youngest
 	return q.refused(project, &c)[c.Name].Message
+}
+
+// The bytes that a project may store follow from the other bounds: for each service and backend, and
+// for each prefix of sources.
+const bytesOfService, bytesOfBackend, bytesOfPrefix = 4096, 512, 64
+
+// exceededBytes returns why the load balancers of a project may not have that many bytes; empty if
+// they may.
+func (q *quota) exceededBytes(n int) string {
+	most := q.bounds.Services*bytesOfService + q.bounds.Backends*bytesOfBackend + q.bounds.SourcePrefixes*bytesOfPrefix
+	if n <= most {
+		return ""
+	}
+	return fmt.Sprintf("the load balancers of the project would have %d bytes: more than %d, for what services.perNamespace of the policy allows", n, most)
 }

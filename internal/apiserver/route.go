@@ -139,19 +139,23 @@ func nodeRoutes() []route {
 // route returns one route of a resource.
 func (r *resource) route(method string) route {
 	made := route{id: strings.ToLower(method) + r.schema, method: method, path: r.path}
+	whole := r.path == balancerPath
 	switch method {
 	case http.MethodGet:
 		made.summary, made.answer = "Get the "+r.noun, r.schema
 		made.successes, made.handle = []int{http.StatusOK, http.StatusNotModified}, get(r.locate, r.noun)
+		if whole {
+			made.handle = (*server).getBalancer
+		}
 	case http.MethodPut:
 		made.summary, made.body, made.answer = "Create or replace the "+r.noun, r.schema, r.schema
-		made.successes, made.handle = []int{http.StatusOK, http.StatusCreated}, put(r.locate, r.path == balancerPath)
+		made.successes, made.handle = []int{http.StatusOK, http.StatusCreated}, put(r.locate, whole)
 		if strings.HasPrefix(r.noun, "list of ") {
 			made.summary, made.successes = "Replace the "+r.noun, []int{http.StatusOK}
 		}
 	case http.MethodDelete:
 		made.summary = "Delete the " + r.noun
-		made.successes, made.handle = []int{http.StatusNoContent}, remove(r.locate, r.noun)
+		made.successes, made.handle = []int{http.StatusNoContent}, remove(r.locate, r.noun, whole)
 	}
 	return made
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -44,7 +45,10 @@ type server struct {
 	log      *slog.Logger
 	requests *limits // of clients
 	failures *limits // of authentication, by address
-	waits    *waits
+	waits    *shares // of requests that wait for a status
+	memory   *shares // in bytes, of requests
+	// workers has an entry for each call that works.
+	workers chan struct{}
 	// report limits reports of failed authentication, which strangers cause.
 	report  rate.Sometimes
 	metrics *metrics
@@ -57,7 +61,9 @@ func newServer(store Store, keys *keyring, perSecond int, log *slog.Logger) *ser
 		store: store, keys: keys, log: log,
 		requests: newLimits(float64(perSecond), 2*perSecond, maxClients),
 		failures: newLimits(failureRate, failureBurst, failureClients),
-		waits:    &waits{of: map[string]int{}},
+		waits:    newShares(maxWaits),
+		memory:   newShares(workMemory),
+		workers:  make(chan struct{}, runtime.GOMAXPROCS(0)),
 		report:   rate.Sometimes{Interval: reportInterval},
 		mux:      http.NewServeMux(),
 	}
@@ -103,6 +109,12 @@ type call struct {
 	request *http.Request
 	// body is the object of the body; nil if the route has none.
 	body map[string]any
+
+	server *server
+	// held is the memory of the call in bytes, bodyCost that for its body, and working whether it has
+	// an entry in the workers.
+	held, bodyCost int64
+	working        bool
 }
 
 // handler answers a call with a body, nil for none, and its status code. Answers with a body get
@@ -124,6 +136,7 @@ func (s *server) serve(route *route, w http.ResponseWriter, r *http.Request) {
 		if status == http.StatusServiceUnavailable && !left {
 			s.log.Warn("request failed", "method", r.Method, "path", r.URL.Path, "error", p.cause)
 		}
+		_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBody)) // or the client may not get the answer
 		p.write(w)
 	}
 	if !left {
@@ -189,23 +202,37 @@ func (s *server) answer(route *route, client string, w http.ResponseWriter, r *h
 	if err := checkQuery(route, r); err != nil {
 		return 0, err
 	}
-	c := &call{names: n, client: client, request: r}
-	if route.body != "" {
-		if c.body, err = readBody(w, r); err != nil {
-			return 0, err
-		}
-	}
 	if route.stream != nil {
 		route.stream(s, w, r)
 		return http.StatusOK, nil
 	}
+	c := &call{names: n, client: client, request: r, server: s}
+	defer c.rest(0)
+	var text []byte
+	if route.body != "" {
+		if text, err = c.readBody(w); err != nil {
+			return 0, err
+		}
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
+	if route.body != "" {
+		if c.body, err = c.decodeBody(ctx, text); err != nil {
+			return 0, err
+		}
+	}
 	status, body, err := route.handle(s, ctx, c)
 	if err != nil {
 		return 0, err
 	}
-	return write(w, r, status, body)
+	parts, err := encode(body)
+	if err != nil {
+		return 0, err
+	}
+	body = nil
+	c.body = nil
+	c.rest(size(parts))
+	return write(w, r, status, parts), nil
 }
 
 // checkQuery rejects parameters that the route doesn't have: a misspelt filter would select
@@ -226,10 +253,19 @@ func checkQuery(route *route, r *http.Request) error {
 	return nil
 }
 
-// readBody reads a JSON object.
-func readBody(w http.ResponseWriter, r *http.Request) (map[string]any, error) {
+// readBody reads the body, once there is memory for all that follows.
+func (c *call) readBody(w http.ResponseWriter) ([]byte, error) {
+	r := c.request
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, newHTTPError(http.StatusUnsupportedMediaType, "want Content-Type: application/json")
+	}
+	length := r.ContentLength
+	if length < 0 || length > maxBody {
+		length = maxBody
+	}
+	c.bodyCost = treeFactor * length
+	if err := c.hold(0); err != nil {
+		return nil, err
 	}
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
@@ -237,6 +273,14 @@ func readBody(w http.ResponseWriter, r *http.Request) (map[string]any, error) {
 	}
 	if err != nil {
 		return nil, newHTTPError(http.StatusBadRequest, "the body could not be read")
+	}
+	return text, nil
+}
+
+// decodeBody decodes a JSON object.
+func (c *call) decodeBody(ctx context.Context, text []byte) (map[string]any, error) {
+	if err := c.work(ctx); err != nil {
+		return nil, err
 	}
 	var body map[string]any
 	repeated, err := kjson.UnmarshalStrict(text, &body)

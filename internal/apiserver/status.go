@@ -14,7 +14,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
@@ -80,7 +79,9 @@ type balancerStatus struct {
 
 // A client may wait maxWait seconds for another status, which is read once in statusInterval.
 const (
-	maxWait        = 5
+	maxWait = 5
+	// maxWaits is how many requests wait at once.
+	maxWaits       = 32
 	statusInterval = 500 * time.Millisecond
 )
 
@@ -93,25 +94,22 @@ func (s *server) status(ctx context.Context, c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	if wait > 0 {
-		if s.waits.begin(c.client) {
-			defer s.waits.end(c.client)
+		if s.waits.take(c.client, 1) {
+			defer s.waits.take(c.client, -1)
 		} else {
 			wait = 0
 		}
 	}
 	end := time.Now().Add(time.Duration(wait) * time.Second)
 	for {
-		status, err := s.currentStatus(ctx, c)
-		if err != nil {
-			return 0, nil, err
-		}
-		text, err := json.Marshal(status)
+		text, err := s.currentStatus(ctx, c)
 		if err != nil {
 			return 0, nil, err
 		}
 		if time.Until(end) <= 0 || !matches(c.request, "If-None-Match", tagOf(text)) {
-			return http.StatusOK, status, nil
+			return http.StatusOK, json.RawMessage(text), nil
 		}
+		c.rest(0)
 		select {
 		case <-time.After(min(statusInterval, time.Until(end))):
 		case <-ctx.Done():
@@ -121,31 +119,27 @@ func (s *server) status(ctx context.Context, c *call) (int, any, error) {
 }
 
 // currentStatus reads the status of a load balancer.
-func (s *server) currentStatus(ctx context.Context, c *call) (balancerStatus, error) {
+func (s *server) currentStatus(ctx context.Context, c *call) ([]byte, error) {
 	b, err := s.balancer(ctx, c)
 	if err != nil {
-		return balancerStatus{}, err
+		return nil, err
 	}
 	var reports map[string]*v1alpha1.BalancerNodeStatus
 	if b.Status.Group != "" {
 		if reports, err = s.store.Reports(ctx, b.Status.Group); err != nil {
-			return balancerStatus{}, err
+			return nil, err
 		}
 	}
-	return statusOf(b, reports), nil
+	return json.Marshal(statusOf(b, reports))
 }
 
 // balancer returns the load balancer of a request.
 func (s *server) balancer(ctx context.Context, c *call) (*v1alpha1.LoadBalancer, error) {
-	object, err := s.store.Get(ctx, c.project, c.balancer)
+	text, err := s.read(ctx, c, typedFactor)
 	if err != nil {
 		return nil, err
 	}
-	var b v1alpha1.LoadBalancer
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &b); err != nil {
-		return nil, fmt.Errorf("load balancer %s/%s: %w", object.GetNamespace(), object.GetName(), err)
-	}
-	return &b, nil
+	return decodeStored([]byte(c.project+"/"+c.balancer), text)
 }
 
 // statusOf returns the status of a load balancer of which the ready nodes of its group reported.

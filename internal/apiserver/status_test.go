@@ -188,10 +188,10 @@ func TestStatusWaits(t *testing.T) {
 				}()
 			}
 			synctest.Wait()
-			if others := a.servers[0].(*server).waits; !others.begin("reader") {
+			if others := a.servers[0].(*server).waits; !others.take("reader", 1) {
 				t.Error("another client can't wait")
 			} else {
-				others.end("reader")
+				others.take("reader", -1)
 			}
 			for range requests {
 				all = append(all, <-took)
@@ -200,25 +200,25 @@ func TestStatusWaits(t *testing.T) {
 		}
 		for range 2 { // the places are free again
 			waited := 0
-			for _, took := range took("web", maxClientWaits+2) {
+			for _, took := range took("web", maxWaits/2+2) {
 				if took == maxWait*time.Second {
 					waited++
 				} else if took != 0 {
 					t.Errorf("a request took %s", took)
 				}
 			}
-			if waited != maxClientWaits {
-				t.Errorf("%d requests of a client waited, want %d", waited, maxClientWaits)
+			if waited != maxWaits/2 {
+				t.Errorf("%d requests of a client waited, want %d", waited, maxWaits/2)
 			}
 		}
 		w := a.servers[0].(*server).waits
-		for i := range maxWaits {
-			if !w.begin(fmt.Sprint(i)) {
+		for i := range maxWaits - 1 {
+			if !w.take(fmt.Sprint(i), 1) {
 				t.Errorf("%d clients can't wait", i+1)
 			}
 		}
-		if w.begin("more") {
-			t.Errorf("more than %d requests can wait", maxWaits)
+		if w.take("more", 1) {
+			t.Errorf("%d requests can wait", maxWaits)
 		}
 	})
 }

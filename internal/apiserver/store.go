@@ -4,6 +4,7 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -12,15 +13,16 @@ import (
 )
 
 // Store keeps the LoadBalancers of projects, each one a unit that is written whole. They are JSON,
-// not Go types, so that all fields reach validation as the client wrote them. Errors are from
+// not Go types, so that all fields reach validation as the client wrote them, and are read as text,
+// of which callers decode as much as they need. Errors are from
 // k8s.io/apimachinery/pkg/api/errors; others mean that the store can't be reached.
 type Store interface {
 	// Get returns a LoadBalancer as it is after all writes that have been answered, also those
 	// of other servers. The error is NotFound if there is none.
-	Get(ctx context.Context, project, name string) (*unstructured.Unstructured, error)
+	Get(ctx context.Context, project, name string) (text []byte, err error)
 	// List returns a page of LoadBalancers, sorted by name. The error is ResourceExpired if
 	// the page can't be continued any more.
-	List(ctx context.Context, project string, page Page) (*unstructured.UnstructuredList, error)
+	List(ctx context.Context, project string, page Page) (*List, error)
 	// Create stores a LoadBalancer and completes it. The error is AlreadyExists if there is one of
 	// its name.
 	Create(ctx context.Context, project string, object *unstructured.Unstructured) error
@@ -45,4 +47,13 @@ type Page struct {
 	Limit int64
 	// Continue is from the list before; empty for the first page.
 	Continue string
+}
+
+// List is a page of LoadBalancers.
+type List struct {
+	Items []json.RawMessage
+	// Continue is for the next page; empty after the last one.
+	Continue string
+	// Size is how many bytes were read, LoadBalancers without the labels included.
+	Size int
 }

@@ -231,6 +231,8 @@ type Claim struct {
 	// Group is the LoadBalancerGroup that the object is placed in.
 	Group string
 	Usage Usage
+	// Members is the number of members of all pools, used or not, where something bounds it.
+	Members int
 	// Raised says that health checks have another interval than the object chooses; empty if not.
 	Raised string
 }
