@@ -44,7 +44,7 @@ func Open(conf *config.Config, pins string, events *observe.Recorder, log *slog.
 	}
 	onIPVS := choose.Option{
 		Limits: ipvs.Limits(),
-		Open:   func() (dataplane.DataPlane, error) { return ipvs.Open(ipvs.Config{Log: log}) },
+		Open:   func() (dataplane.DataPlane, error) { return openIPVS(conf, log) },
 		Used:   loadedIPVS,
 	}
 	var err error
@@ -88,6 +88,12 @@ func openXDP(conf *config.Config, pins string, events *observe.Recorder, log *sl
 		Replaced:   events.ProgramReplaced,
 		Unrecorded: events.FlowsUnrecorded,
 	})
+}
+
+// openIPVS opens IPVS. The node becomes a router for services of its own file, or if the operator has chosen
+// IPVS, and not for services of others.
+func openIPVS(conf *config.Config, log *slog.Logger) (*ipvs.Plane, error) {
+	return ipvs.Open(ipvs.Config{Log: log, Forwarding: conf.Dataplane.Kind == config.KindIPVS || len(conf.Services) > 0})
 }
 
 // attachedXDP reports whether an agent has left programs attached.

@@ -125,7 +125,7 @@ func (n *node) setUp(t *testing.T) error {
 	if err := errors.Join(routeTo("0.0.0.0/0", router4.String()), routeTo("::/0", router6.String()), netlink.RouteAdd(unusable)); err != nil {
 		return err
 	}
-	n.plane, err = Open(Config{Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	n.plane, err = Open(Config{Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Forwarding: true})
 	return err
 }
 

@@ -20,6 +20,8 @@ type kernel struct {
 	rtnetlink *netlink.Handle
 	tables    tables
 	tuned     tuned
+	// forwarding is Config.Forwarding.
+	forwarding bool
 }
 
 // openKernel opens the kernel of the calling thread's network namespace.

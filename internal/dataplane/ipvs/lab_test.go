@@ -199,7 +199,7 @@ func (w testLab) open() *Plane {
 	w.t.Helper()
 	var p *Plane
 	w.within("lb", func() (err error) {
-		p, err = Open(Config{Log: slog.New(slog.NewTextHandler(w.t.Output(), nil))})
+		p, err = Open(Config{Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)), Forwarding: true})
 		return err
 	})
 	w.t.Cleanup(func() {

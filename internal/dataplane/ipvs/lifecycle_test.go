@@ -158,6 +158,26 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// A node that doesn't forward isn't made a router for a service, unless that is allowed.
+func TestForwardingNotAllowed(t *testing.T) {
+	w := newLab(t)
+	p := w.open()
+	before := w.node(p)
+	p.kernel.forwarding = false
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		_, err := p.Update(t.Context(), service(vip, lb.TCP, lb.NAT))
+		if err == nil || !strings.Contains(err.Error(), "forward") || !strings.Contains(err.Error(), "=1, which the node's administrator has to set") {
+			t.Errorf("%s: error %v", vip, err)
+		}
+	}
+	if after := w.node(p); after != before {
+		t.Errorf("the node was\n%s\nand is\n%s", before, after)
+	}
+	svc := service(vip4, lb.TCP, lb.IPIP)
+	w.update(p, svc, 2)
+	w.reach(svc.VIP, "server1", "server2")
+}
+
 // The next agent deletes everything that an agent which crashed within an update
 // leaves.
 func TestCrash(t *testing.T) {

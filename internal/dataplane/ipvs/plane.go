@@ -44,6 +44,9 @@ func Limits() dataplane.Limits {
 // Config is how the data plane runs. All its state is in the kernel.
 type Config struct {
 	Log *slog.Logger
+	// Forwarding allows to have the kernel forward packets between all of the node's networks, which
+	// services with nat need. Otherwise they wait until an administrator does.
+	Forwarding bool
 }
 
 // errClosed is returned by calls after Close.
@@ -93,6 +96,7 @@ func Open(cfg Config) (*Plane, error) {
 	if err != nil {
 		return nil, err
 	}
+	k.forwarding = cfg.Forwarding
 	p := &Plane{
 		log: cfg.Log, kernel: k, stale: dataplane.NewStaleQueue(), done: make(chan struct{}),
 		services: map[lb.VIP]*programmed{}, counts: map[lb.VIP]*count{}, exits: map[string]uint64{},

@@ -25,6 +25,8 @@ type sysctl struct {
 	value int
 	// needed says whether a service needs it.
 	needed func(*lb.Service) bool
+	// forwarding makes the node a router, which Config.Forwarding has to allow.
+	forwarding bool
 }
 
 func always(*lb.Service) bool { return true }
@@ -33,12 +35,12 @@ func translates(s *lb.Service) bool { return s.Forward == lb.NAT }
 
 // sysctls are all settings that are changed (docs/design/ipvs.md has the reasons).
 var sysctls = []sysctl{
-	{"net/ipv4/vs/expire_nodest_conn", 1, always},
-	{"net/ipv4/vs/expire_quiescent_template", 1, always},
-	{"net/ipv4/vs/conn_reuse_mode", 1, always},
-	{"net/ipv4/vs/conntrack", 1, translates},
-	{"net/ipv4/ip_forward", 1, func(s *lb.Service) bool { return translates(s) && s.Address.Is4() }},
-	{"net/ipv6/conf/all/forwarding", 1, func(s *lb.Service) bool { return translates(s) && s.Address.Is6() }},
+	{"net/ipv4/vs/expire_nodest_conn", 1, always, false},
+	{"net/ipv4/vs/expire_quiescent_template", 1, always, false},
+	{"net/ipv4/vs/conn_reuse_mode", 1, always, false},
+	{"net/ipv4/vs/conntrack", 1, translates, false},
+	{"net/ipv4/ip_forward", 1, func(s *lb.Service) bool { return translates(s) && s.Address.Is4() }, true},
+	{"net/ipv6/conf/all/forwarding", 1, func(s *lb.Service) bool { return translates(s) && s.Address.Is6() }, true},
 }
 
 // tuned are the sysctls that this process has seen to.
@@ -56,6 +58,10 @@ func (k *kernel) tune(svc *lb.Service) error {
 			return err
 		}
 		if value != s.value {
+			if s.forwarding && !k.forwarding {
+				name := strings.ReplaceAll(s.path, "/", ".")
+				return fmt.Errorf("%s is %d: nat needs %s=1, which the node's administrator has to set", name, value, name)
+			}
 			if err := k.tables.keepSetting(i, value); err != nil {
 				return err
 			}
