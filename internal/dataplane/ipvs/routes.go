@@ -129,6 +129,22 @@ func (k *kernel) removeLocal(a netip.Addr) error {
 	return nil
 }
 
+// localRoutes returns the addresses that are local by addLocal.
+func (k *kernel) localRoutes() (map[netip.Addr]bool, error) {
+	filter := &netlink.Route{Protocol: routeProtocol, Table: unix.RT_TABLE_LOCAL}
+	found, err := k.rtnetlink.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, fmt.Errorf("local routes: %w", err)
+	}
+	local := map[netip.Addr]bool{}
+	for _, r := range found {
+		if a, ok := netip.AddrFromSlice(r.Dst.IP); ok {
+			local[a.Unmap()] = true
+		}
+	}
+	return local, nil
+}
+
 // watchRoutes delivers a value after routes, addresses or interfaces have changed, until done
 // is closed.
 func (k *kernel) watchRoutes(done <-chan struct{}) (<-chan struct{}, error) {

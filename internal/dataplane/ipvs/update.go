@@ -13,8 +13,28 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// owned reads the entries that earlier agents left.
-func (k *kernel) owned() (map[lb.VIP]entry, error) { return k.tables.read() }
+// owned reads the entries that earlier agents left. If another program has flushed the tables while no agent
+// ran, the local routes say whose the IPVS services at an address are.
+func (k *kernel) owned() (map[lb.VIP]entry, error) {
+	entries, err := k.tables.read()
+	if err != nil || len(entries) > 0 {
+		return entries, err
+	}
+	local, err := k.localRoutes()
+	if err != nil || len(local) == 0 {
+		return entries, err
+	}
+	all, err := k.ipvs.virtuals()
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range all {
+		if v.id.mark == 0 && local[v.id.address.Addr()] {
+			entries[lb.VIP{Address: v.id.address.Addr(), Port: v.id.address.Port(), Protocol: v.id.protocol}] = entry{}
+		}
+	}
+	return entries, nil
+}
 
 // entryOf is the tables' entry of a service.
 func entryOf(s *lb.Service) entry {
@@ -182,7 +202,7 @@ func (p *Plane) Prune(ctx context.Context, keep []lb.VIP) error {
 				errs = append(errs, p.remove(vip))
 			}
 		}
-		return errors.Join(errs...)
+		return errors.Join(append(errs, p.removeLocals())...)
 	})
 }
 
@@ -221,6 +241,18 @@ func (p *Plane) hasAnother(vip lb.VIP) bool {
 // last one, it deletes the tables and restores the settings.
 func (p *Plane) disown(vip lb.VIP) error {
 	if !p.hasAnother(vip) {
+// removeLocals removes the local routes of addresses that have no service.
+func (p *Plane) removeLocals() error {
+	local, err := p.kernel.localRoutes()
+	for vip := range p.owned {
+		delete(local, vip.Address)
+	}
+	for address := range local {
+		err = errors.Join(err, p.kernel.removeLocal(address))
+	}
+	return err
+}
+
 		if err := p.kernel.removeLocal(vip.Address); err != nil {
 			return err
 		}
