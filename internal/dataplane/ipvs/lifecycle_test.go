@@ -277,6 +277,59 @@ func TestFlushed(t *testing.T) {
 	}
 }
 
+// Services and local routes whose tables another program has flushed while no agent ran are still Fairlead's.
+func TestFlushedWithoutAgent(t *testing.T) {
+	w := newLab(t)
+	p := w.open()
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		w.update(p, service(vip, lb.TCP, lb.NAT), 2)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.within("lb", func() error {
+		conn, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		conn.FlushRuleset()
+		return conn.Flush()
+	})
+	p = w.open()
+	svc := service(vip4, lb.TCP, lb.NAT)
+	w.update(p, svc, 2)
+	w.reach(svc.VIP, "server1", "server2")
+	if err := p.Prune(t.Context(), []lb.VIP{svc.VIP}); err != nil {
+		t.Fatal(err)
+	}
+	w.wantServices(p, idOf(svc.VIP, 0))
+	w.within("lb", func() error {
+		if local, err := p.kernel.localRoutes(); err != nil || len(local) != 1 || !local[vip4] {
+			return fmt.Errorf("local routes %v, %w", local, err)
+		}
+		return nil
+	})
+}
+
+// The node's programs don't answer at a VIP's other ports, at which clients get no answer at all.
+func TestUnserved(t *testing.T) {
+	w := newLab(t)
+	p := w.open()
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		svc := service(vip, lb.TCP, lb.NAT)
+		w.update(p, svc, 2)
+		var unserved lb.VIP
+		w.within("lb", func() error {
+			unserved = lb.VIP{Address: vip, Protocol: lb.TCP, Port: listen(t, vip)}
+			return nil
+		})
+		if c, err := w.dial(unserved, refusal); err == nil || isRefused(err) {
+			t.Errorf("%s: %v, %v, want no answer", unserved, c, err)
+		}
+		w.reach(svc.VIP, "server1", "server2")
+	}
+}
+
 // A backend whose route goes and comes is reported.
 func TestRoutes(t *testing.T) {
 	w := newLab(t)

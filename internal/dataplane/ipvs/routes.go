@@ -217,7 +217,7 @@ func (p *Plane) watch(changed <-chan struct{}) {
 }
 
 // rerouted returns the services to whose backends routes differ from those that they were
-// programmed with.
+// programmed with, or whose address an interface got or lost.
 func (p *Plane) rerouted() []lb.VIP {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,12 +226,13 @@ func (p *Plane) rerouted() []lb.VIP {
 		return nil
 	}
 	err := p.kernel.namespace.do(func() error {
+		own, err := p.kernel.interfaceAddresses()
 		for vip, s := range p.services {
-			if !maps.Equal(p.kernel.routesOf(s.Service), s.routes) {
+			if !maps.Equal(p.kernel.routesOf(s.Service), s.routes) || own[vip.Address] == p.kernel.tables.closed[vip.Address] {
 				vips = append(vips, vip)
 			}
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		p.log.Error("routes to backends are unknown", "error", err)

@@ -37,6 +37,8 @@ type table struct {
 	*nftables.Table
 	services, masquerade, silent *nftables.Set
 	marks                        *nftables.Set // a map
+	// addresses are VIPs whose other ports are closed.
+	addresses *nftables.Set
 	// settings are the earlier values of sysctls by their numbers; in the IPv4 table only.
 	settings *nftables.Set
 }
@@ -46,6 +48,8 @@ type table struct {
 type tables struct {
 	conn   *nftables.Conn
 	family map[uint16]*table
+	// closed are the addresses of both families.
+	closed map[netip.Addr]bool
 }
 
 // openTables opens the tables of the calling thread's network namespace, which may not
@@ -61,7 +65,7 @@ func openTables() (tables, error) {
 	case err != nil:
 		return tables{}, &MissingError{Module: "nf_tables", Err: err}
 	}
-	return tables{conn: c, family: map[uint16]*table{
+	return tables{conn: c, closed: map[netip.Addr]bool{}, family: map[uint16]*table{
 		unix.AF_INET:  newTable(nftables.TableFamilyIPv4, nftables.TypeIPAddr),
 		unix.AF_INET6: newTable(nftables.TableFamilyIPv6, nftables.TypeIP6Addr),
 	}}, nil
@@ -75,6 +79,7 @@ func newTable(family nftables.TableFamily, address nftables.SetDatatype) *table 
 	}
 	t.services, t.masquerade, t.silent, t.marks = set("services"), set("masquerade"), set("silent"), set("marks")
 	t.marks.IsMap, t.marks.DataType = true, nftables.TypeMark
+	t.addresses = &nftables.Set{Table: t.Table, Name: "addresses", KeyType: address}
 	t.settings = &nftables.Set{
 		Table: t.Table, Name: "settings", Comment: "earlier values of sysctls",
 		IsMap: true, KeyType: nftables.TypeMark, DataType: nftables.TypeMark,
@@ -90,6 +95,9 @@ func (t *tables) read() (map[lb.VIP]entry, error) {
 		return nil, err
 	}
 	for _, family := range present {
+		if err := t.readClosed(family); err != nil {
+			return nil, err
+		}
 		for _, set := range []*nftables.Set{family.services, family.masquerade, family.silent, family.marks} {
 			elements, err := t.conn.GetSetElements(set)
 			if err != nil {
@@ -184,7 +192,7 @@ func (t *tables) ensure() (existed bool, err error) {
 // create makes a table in one transaction.
 func (t *tables) create(of *table) error {
 	t.conn.AddTable(of.Table)
-	sets := []*nftables.Set{of.services, of.masquerade, of.silent, of.marks}
+	sets := []*nftables.Set{of.services, of.masquerade, of.silent, of.marks, of.addresses}
 	if of.Family == nftables.TableFamilyIPv4 {
 		sets = append(sets, of.settings)
 	}
@@ -217,6 +225,7 @@ func (t *tables) create(of *table) error {
 		t.conn.AddChain(&chain.Chain)
 		t.conn.AddRule(&nftables.Rule{Table: of.Table, Chain: &chain.Chain, Exprs: chain.rule})
 	}
+	t.closePorts(of)
 	if err := t.conn.Flush(); errors.Is(err, os.ErrNotExist) {
 		return &MissingError{Module: "nft_chain_nat, nft_ct or nft_masq", Err: err}
 	} else if err != nil {

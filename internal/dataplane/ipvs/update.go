@@ -85,6 +85,9 @@ func (p *Plane) update(svc *lb.Service) (out dataplane.Programmed, err error) {
 		err = p.kernel.program(is, want, !whole)
 	}
 	if err == nil {
+		err = p.kernel.closeUnserved(svc.VIP)
+	}
+	if err == nil {
 		err = p.kernel.addLocal(svc.Address)
 	}
 	if err != nil {
@@ -142,8 +145,9 @@ func (p *Plane) own(svc *lb.Service) error {
 // ownAgain fills tables that another program has flushed.
 func (p *Plane) ownAgain() error {
 	clear(p.kernel.tuned)
+	clear(p.kernel.tables.closed)
 	for vip, e := range p.owned {
-		if err := p.kernel.tables.change(vip, nil, &e); err != nil {
+		if err := errors.Join(p.kernel.tables.change(vip, nil, &e), p.kernel.closeUnserved(vip)); err != nil {
 			return err
 		}
 	}
@@ -237,10 +241,6 @@ func (p *Plane) hasAnother(vip lb.VIP) bool {
 	return false
 }
 
-// disown takes a VIP without IPVS service from the tables and the local addresses. With the
-// last one, it deletes the tables and restores the settings.
-func (p *Plane) disown(vip lb.VIP) error {
-	if !p.hasAnother(vip) {
 // removeLocals removes the local routes of addresses that have no service.
 func (p *Plane) removeLocals() error {
 	local, err := p.kernel.localRoutes()
@@ -253,6 +253,10 @@ func (p *Plane) removeLocals() error {
 	return err
 }
 
+// disown takes a VIP without IPVS service from the tables and the local addresses. With the
+// last one, it deletes the tables and restores the settings.
+func (p *Plane) disown(vip lb.VIP) error {
+	if !p.hasAnother(vip) {
 		if err := p.kernel.removeLocal(vip.Address); err != nil {
 			return err
 		}
@@ -261,11 +265,15 @@ func (p *Plane) removeLocals() error {
 		if err := errors.Join(p.kernel.restore(), p.kernel.tables.delete()); err != nil {
 			return err
 		}
+		clear(p.kernel.tables.closed)
 	} else {
 		e := p.owned[vip]
 		existed, err := p.kernel.tables.ensure()
 		if err == nil && !existed {
 			err = p.ownAgain()
+		}
+		if err == nil && !p.hasAnother(vip) {
+			err = p.kernel.tables.setClosed(vip.Address, false)
 		}
 		if err == nil {
 			err = p.kernel.tables.change(vip, &e, nil)
