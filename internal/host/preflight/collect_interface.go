@@ -57,20 +57,28 @@ func collectInterface(tool *ethtool.Ethtool, name string) (Interface, error) {
 	if i.XDPFeatures, err = xdpFeatures(attrs.Index); err != nil {
 		return i, fmt.Errorf("xdp features: %w", err)
 	}
-	addresses, err := netlink.AddrList(link, netlink.FAMILY_ALL)
-	if err != nil {
-		return i, fmt.Errorf("addresses: %w", err)
-	}
-	for _, a := range addresses {
-		if address, ok := netip.AddrFromSlice(a.IP); ok {
-			bits, _ := a.Mask.Size()
-			i.Networks = append(i.Networks, netip.PrefixFrom(address.Unmap(), bits).Masked())
-		}
+	if i.Networks, err = Networks(link); err != nil {
+		return i, err
 	}
 	if attrs.Xdp != nil && attrs.Xdp.Attached {
 		i.Program = program(attrs.Xdp)
 	}
 	return i, nil
+}
+
+// Networks returns the networks of an interface's addresses.
+func Networks(link netlink.Link) (networks []netip.Prefix, err error) {
+	addresses, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("addresses: %w", err)
+	}
+	for _, a := range addresses {
+		if address, ok := netip.AddrFromSlice(a.IP); ok {
+			bits, _ := a.Mask.Size()
+			networks = append(networks, netip.PrefixFrom(address.Unmap(), bits).Masked())
+		}
+	}
+	return networks, nil
 }
 
 // reversePathOf reads an interface's rp_filter; one that can't be read filters

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"fairlead.io/fairlead/internal/config"
+	"fairlead.io/fairlead/internal/host/preflight"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -126,22 +127,15 @@ func OwnAddress(interfaces []string, four bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// networksOf are the networks of interfaces.
-func networksOf(interfaces []string) (networks []netip.Prefix) {
+// networksOf are the networks of interfaces, as far as they are there.
+func networksOf(interfaces []string) (all []netip.Prefix) {
 	for _, name := range interfaces {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			continue // the data plane says so
-		}
-		addresses, _ := netlink.AddrList(link, netlink.FAMILY_ALL)
-		for _, a := range addresses {
-			if address, ok := netip.AddrFromSlice(a.IP); ok {
-				bits, _ := a.Mask.Size()
-				networks = append(networks, netip.PrefixFrom(address.Unmap(), bits).Masked())
-			}
+		if link, err := netlink.LinkByName(name); err == nil {
+			networks, _ := preflight.Networks(link)
+			all = append(all, networks...)
 		}
 	}
-	return networks
+	return all
 }
 
 // warnConnected warns of VIPs in networks of the node's interfaces: with XDP no balancer answers hosts there
