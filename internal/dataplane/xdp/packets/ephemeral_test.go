@@ -118,7 +118,8 @@ func TestPodWithoutConnections(t *testing.T) {
 // exitOf returns the verdict and the exit of a frame.
 func exitOf(t *testing.T, p *xdp.Unattached, frame []byte) (verdict uint32, exit string) {
 	t.Helper()
-	for exit = range exits(t, p, func() { verdict, _ = run(t, p, frame) }) {
+	for name := range exits(t, p, func() { verdict, _ = run(t, p, frame) }) {
+		exit = name
 	}
 	return verdict, exit
 }
