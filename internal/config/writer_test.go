@@ -46,9 +46,9 @@ func writeInParts(t *testing.T, random *rand.Rand, path, text string, reopen boo
 			must(t, f.Close())
 			f = openWriter(t, path, false)
 		}
-		pause := time.Duration(random.IntN(int(time.Millisecond)))
+		pause := time.Duration(random.IntN(int(300 * time.Microsecond)))
 		if random.IntN(20) == 0 {
-			pause *= 40
+			pause *= 100
 		}
 		time.Sleep(pause) // the program's speed
 	}
