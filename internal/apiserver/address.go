@@ -3,9 +3,14 @@
 package apiserver
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
@@ -20,10 +25,91 @@ type addresses struct {
 	untagged *alloc.Allocator
 	// tagged has the addresses of other networks, which are in no pool.
 	tagged map[lb.Segment]*alloc.Allocator
+	// retained are the released addresses of pools that only their former projects get.
+	retained map[netip.Addr]retention
+}
+
+// retention is the release of an address by a project.
+type retention struct {
+	Project  string
+	Released time.Time
+}
+
+// maxRetained is how many addresses are retained for a project, the last ones.
+const maxRetained = 64
+
+// pooled returns the address of a LoadBalancer, if it is of a pool.
+func (a *addresses) pooled(owner alloc.Owner) (address netip.Addr) {
+	for _, held := range a.untagged.Of(owner) {
+		address = held.Address
+	}
+	return address
+}
+
+// retain retains a released address for as long as its pool does.
+func (a *addresses) retain(address netip.Addr, r retention) {
+	if !a.untagged.Retain(address, r.Project) {
+		return
+	}
+	a.retained[address] = r
+	oldest, n := address, 0
+	for other, o := range a.retained {
+		if o.Project != r.Project {
+			continue
+		}
+		if n++; o.Released.Before(a.retained[oldest].Released) {
+			oldest = other
+		}
+	}
+	if n > maxRetained {
+		a.unretain(oldest)
+	}
+}
+
+func (a *addresses) unretain(address netip.Addr) {
+	a.untagged.Unretain(address)
+	delete(a.retained, address)
+}
+
+// store writes a retention into a bucket, and removes those that have ended.
+func (a *addresses) store(bucket *bolt.Bucket, address netip.Addr, r retention) error {
+	var ended [][]byte
+	err := bucket.ForEach(func(key, _ []byte) error {
+		if known, err := netip.ParseAddr(string(key)); err != nil || a.retained[known].Project == "" {
+			ended = append(ended, key)
+		}
+		return nil
+	})
+	for _, key := range ended {
+		err = errors.Join(err, bucket.Delete(key))
+	}
+	text, otherErr := json.Marshal(r)
+	return errors.Join(err, otherErr, bucket.Put([]byte(address.String()), text))
+}
+
+// restore retains an address of the file.
+func (a *addresses) restore(key, text []byte) error {
+	var r retention
+	address, err := netip.ParseAddr(string(key))
+	if err = errors.Join(err, json.Unmarshal(text, &r)); err == nil {
+		a.retain(address, r)
+	}
+	return err
+}
+
+// expire ends the retentions that are over.
+func (a *addresses) expire() {
+	for address, r := range a.retained {
+		pool := a.untagged.PoolOf(address)
+		at := slices.IndexFunc(a.policy.pools, func(p projectPool) bool { return p.Name == pool })
+		if at < 0 || time.Since(r.Released) >= a.policy.pools[at].retainFor || a.untagged.RetainedFor(address) == "" {
+			a.unretain(address)
+		}
+	}
 }
 
 func newAddresses(p *policy) *addresses {
-	a := &addresses{policy: p, untagged: alloc.New(), tagged: map[lb.Segment]*alloc.Allocator{}}
+	a := &addresses{policy: p, untagged: alloc.New(), tagged: map[lb.Segment]*alloc.Allocator{}, retained: map[netip.Addr]retention{}}
 	var pools []alloc.Pool
 	for _, pool := range p.pools {
 		pools = append(pools, pool.Pool)
@@ -66,6 +152,7 @@ func (a *addresses) adopt(b *v1alpha1.LoadBalancer) {
 // With an error it is the one in the status, which stays the LoadBalancer's, though it may not be
 // served; invalid if there is none.
 func (a *addresses) claim(b *v1alpha1.LoadBalancer, keeps bool) (netip.Addr, error) {
+	a.expire()
 	request, segment, err := spec.AddressRequest(b)
 	if err != nil {
 		a.release(request.Owner)

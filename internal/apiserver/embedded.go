@@ -69,6 +69,8 @@ type embeddedStore struct {
 var (
 	metaBucket    = []byte("meta")
 	objectsBucket = []byte("loadbalancers")
+	// retainedBucket has the retentions of addresses.
+	retainedBucket = []byte("retained")
 	// formatKey has the format of the file, identityKey its identity, revisionKey the number of writes so
 	// far, which is the resourceVersion of the last object that was written.
 	formatKey, identityKey, revisionKey = []byte("format"), []byte("identity"), []byte("revision")
@@ -120,8 +122,9 @@ func (s *embeddedStore) prepare(path string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.CreateBucketIfNotExists(objectsBucket); err != nil {
-			return err
+		_, err = tx.CreateBucketIfNotExists(objectsBucket)
+		if _, other := tx.CreateBucketIfNotExists(retainedBucket); err != nil || other != nil {
+			return errors.Join(err, other)
 		}
 		if format := meta.Get(formatKey); format != nil && string(format) != fileFormat {
 			return fmt.Errorf("format %q is of another version", format)
@@ -166,6 +169,9 @@ func (s *embeddedStore) decideAll() error {
 			}
 			return err
 		}); err != nil {
+			return err
+		}
+		if err := tx.Bucket(retainedBucket).ForEach(s.addresses.restore); err != nil {
 			return err
 		}
 		slices.SortStableFunc(all, func(a, b decision) int { return a.created.Compare(b.created) })
@@ -433,7 +439,12 @@ func (s *embeddedStore) write(object *unstructured.Unstructured, keeps bool) (er
 			s.restore(b.Namespace, b.Name)
 		}
 	}()
+	owner := spec.LoadBalancerOwner(b.Namespace, b.Name)
+	released := s.addresses.pooled(owner)
 	address, failure := s.addresses.claim(b, keeps)
+	if s.addresses.pooled(owner) == released {
+		released = netip.Addr{}
+	}
 	if failure != nil && !keeps {
 		return apierrors.NewInvalid(v1alpha1.GroupVersion().WithKind("LoadBalancer").GroupKind(), b.Name, field.ErrorList{
 			field.Forbidden(field.NewPath("spec", "address"), failure.Error()),
@@ -448,7 +459,7 @@ func (s *embeddedStore) write(object *unstructured.Unstructured, keeps bool) (er
 	s.quota.set(b.Namespace, claim)
 	now := s.quota.refused(b.Namespace, nil)
 	s.policy.decide(b, address, failure, claim.Raised, now[b.Name])
-	return s.commit(b.Namespace, b.Name, before, now, func(tx *bolt.Tx) (int64, error) {
+	return s.commit(b.Namespace, b.Name, released, before, now, func(tx *bolt.Tx) (int64, error) {
 		text := func() []byte { return tx.Bucket(objectsBucket).Get(keyOf(b.Namespace, b.Name)) }
 		before := text()
 		most := max(maxObject, len(before))
@@ -481,16 +492,22 @@ func writtenBytes(text []byte) int {
 		Metadata struct{ Labels json.RawMessage }
 		Spec     json.RawMessage
 	}
-	_ = json.Unmarshal(text, &object) // what the store has written
+	_ = json.Unmarshal(text, &object) // it is valid: the store has written it
 	return len(object.Metadata.Labels) + len(object.Spec)
 }
 
 // commit writes an object, and the changes that follow for the other load balancers of its project,
-// of which the quota refused some before, and refuses some now.
-func (s *embeddedStore) commit(project, name string, before, now map[string]spec.Refusal, write func(*bolt.Tx) (revision int64, err error)) error {
+// of which the quota refused some before, and refuses some now. If an address is valid, it is released.
+func (s *embeddedStore) commit(
+	project, name string, released netip.Addr, before, now map[string]spec.Refusal, write func(*bolt.Tx) (revision int64, err error),
+) error {
 	var changes []change
+	r := retention{project, time.Now()}
 	if err := s.file.Update(func(tx *bolt.Tx) error {
 		revision, err := write(tx)
+		if err == nil && released.IsValid() {
+			err = s.addresses.store(tx.Bucket(retainedBucket), released, r)
+		}
 		if err != nil {
 			return err
 		}
@@ -500,6 +517,9 @@ func (s *embeddedStore) commit(project, name string, before, now map[string]spec
 		return err
 	}); err != nil {
 		return err
+	}
+	if released.IsValid() {
+		s.addresses.retain(released, r)
 	}
 	s.notify(changes)
 	return nil
@@ -586,7 +606,7 @@ func revisionOf(tx *bolt.Tx) int64 {
 	return 0
 }
 
-// Delete frees the address.
+// Delete frees the address, for others once it isn't retained any more.
 func (s *embeddedStore) Delete(_ context.Context, project string, object *unstructured.Unstructured) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -594,9 +614,12 @@ func (s *embeddedStore) Delete(_ context.Context, project string, object *unstru
 		return err
 	}
 	name := object.GetName()
+	owner := spec.LoadBalancerOwner(project, name)
+	released := s.addresses.pooled(owner)
+	s.addresses.release(owner)
 	before := s.quota.refused(project, nil)
 	s.quota.remove(project, name)
-	if err := s.commit(project, name, before, s.quota.refused(project, nil), func(tx *bolt.Tx) (int64, error) {
+	if err := s.commit(project, name, released, before, s.quota.refused(project, nil), func(tx *bolt.Tx) (int64, error) {
 		revision, err := nextRevision(tx)
 		if err != nil {
 			return 0, err
@@ -606,6 +629,5 @@ func (s *embeddedStore) Delete(_ context.Context, project string, object *unstru
 		s.restore(project, name)
 		return err
 	}
-	s.addresses.release(spec.LoadBalancerOwner(project, name))
 	return nil
 }

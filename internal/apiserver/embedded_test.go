@@ -281,7 +281,7 @@ func TestAddresses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data")
 	const policy = `
 addressPools:
-- {name: public, addresses: [203.0.113.0/31]}
+- {name: public, addresses: [203.0.113.0/31], retainFor: 0s}
 - {name: manual, addresses: ["2001:db8::/64"], autoAssign: false}
 - {name: neutron, addresses: [198.51.100.0/24], external: true, projects: [web]}
 loadBalancers: {memberNetworks: [10.0.0.0/8], segments: [{type: vlan, first: 5}]}
@@ -323,6 +323,46 @@ loadBalancers: {memberNetworks: [10.0.0.0/8], segments: [{type: vlan, first: 5}]
 			t.Errorf("%s %s %s: want %s in %s", step.method, url, step.body, want, got)
 		}
 	}
+}
+
+// A released address is for its former project alone, also after a restart, until the policy frees it.
+func TestRetainedAddresses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data")
+	open := func(retainFor string) *api {
+		policy := "addressPools: [{name: public, addresses: [203.0.113.0/30]" + retainFor + "}]\n" +
+			"loadBalancers: {segments: [{type: vlan, first: 5}]}\n"
+		return newAPIOf(t, openEmbedded(t, path, policy), 1)
+	}
+	const others = "/v1/projects/other/loadbalancers"
+	const first, second = `{"forward":"nat","address":"203.0.113.0"}`, `{"forward":"nat","address":"203.0.113.1"}`
+	a := open("")
+	a.must(201, "web", "PUT", base+"/a", first)
+	a.must(201, "web", "PUT", base+"/b", second)
+	a.must(200, "web", "PUT", base+"/b", `{"forward":"nat","address":"203.0.113.2"}`)
+	a.must(204, "web", "DELETE", base+"/a", "")
+	a.must(201, "web", "PUT", base+"/s", `{"forward":"nat","address":"203.0.113.3","segment":{"type":"vlan","id":5}}`)
+	a.must(204, "web", "DELETE", base+"/s", "")
+	for range 2 {
+		for _, body := range []string{first, second} {
+			if got := a.must(422, "other", "PUT", others+"/a", body).body; !strings.Contains(got, "retained") {
+				t.Errorf("%s: %s", body, got)
+			}
+		}
+		if err := a.store.(*embeddedStore).Close(); err != nil {
+			t.Fatal(err)
+		}
+		a = open("")
+	}
+	a.must(201, "other", "PUT", others+"/free", `{"forward":"nat"}`) // 203.0.113.3
+	a.must(201, "web", "PUT", base+"/again", `{"forward":"nat"}`)
+	a.must(204, "web", "DELETE", base+"/again", "")
+	a.must(422, "other", "PUT", others+"/a", `{"forward":"nat"}`)
+	if err := a.store.(*embeddedStore).Close(); err != nil {
+		t.Fatal(err)
+	}
+	a = open(", retainFor: 0s")
+	a.must(201, "other", "PUT", others+"/a", first)
+	a.must(201, "other", "PUT", others+"/b", second)
 }
 
 // A store that is opened with the same policy changes nothing; with another one it decides again.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,6 +51,7 @@ type poolEntry struct {
 	SkipZeroAnd255 bool                    `json:"skipZeroAnd255"`
 	External       bool                    `json:"external"`
 	AutoAssign     *bool                   `json:"autoAssign"`
+	RetainFor      *metav1.Duration        `json:"retainFor"`
 }
 
 // policy has the rights of projects.
@@ -67,7 +69,8 @@ type policy struct {
 // projectPool is a pool of addresses, and the projects that may use it.
 type projectPool struct {
 	alloc.Pool
-	projects []string
+	projects  []string
+	retainFor time.Duration
 }
 
 // defaultGroup is the name of the only group of a server without a cluster.
@@ -111,10 +114,12 @@ func (p *policy) addPools(entries []poolEntry, kinds kinds) error {
 	for i, e := range entries {
 		at := fmt.Sprintf("addressPools[%d].", i)
 		object := &v1alpha1.AddressPool{Spec: v1alpha1.AddressPoolSpec{Addresses: e.Addresses, SkipZeroAnd255: e.SkipZeroAnd255, AutoAssign: e.AutoAssign}}
+		object.Spec.RetainFor = e.RetainFor
 		object.Name = e.Name
 		if err := kinds.check("addresspools", "AddressPool", object, at); err != nil {
 			return err
 		}
+		object.Spec.External = e.External // which has projects in place of a namespaceSelector
 		ranges, err := spec.PoolRanges(object)
 		switch {
 		case err != nil:
@@ -131,7 +136,7 @@ func (p *policy) addPools(entries []poolEntry, kinds kinds) error {
 				return fmt.Errorf(`%sprojects[%d]: %q can't be the name of a project`, at, j, name)
 			}
 		}
-		p.pools = append(p.pools, projectPool{projects: e.Projects, Pool: alloc.Pool{
+		p.pools = append(p.pools, projectPool{projects: e.Projects, retainFor: spec.RetainFor(object), Pool: alloc.Pool{
 			Name: e.Name, Ranges: ranges, Automatic: e.AutoAssign == nil || *e.AutoAssign, External: e.External,
 		}})
 		networks = append(networks, ranges...)

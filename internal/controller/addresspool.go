@@ -93,12 +93,7 @@ func parsePool(p v1alpha1.AddressPool) (read addressPool, err error) {
 	read.Name, read.Priority = p.Name, p.Spec.Priority
 	read.Automatic = p.Spec.AutoAssign == nil || *p.Spec.AutoAssign
 	read.External = p.Spec.External
-	switch {
-	case p.Spec.RetainFor != nil:
-		read.RetainFor = p.Spec.RetainFor.Duration
-	case !read.External:
-		read.RetainFor = defaultRetention
-	}
+	read.RetainFor = spec.RetainFor(&p)
 	if read.Ranges, err = spec.PoolRanges(&p); err != nil {
 		return addressPool{}, err
 	}

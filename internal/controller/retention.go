@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// defaultRetention is the default of a pool's retainFor.
-	defaultRetention = time.Hour
 	// maxRetained and maxRetainedOfNamespace limit the retained addresses of a pool, which its
 	// status lists: it is written each time, and every agent reads it.
 	maxRetained            = 128

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"time"
 
 	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
@@ -107,6 +108,20 @@ func ClusterIPs(svc *corev1.Service) (addresses []netip.Addr) {
 		}
 	}
 	return addresses
+}
+
+// defaultRetention is the default of a pool's retainFor.
+const defaultRetention = time.Hour
+
+// RetainFor returns how long released addresses of an AddressPool are retained; 0 for not at all.
+func RetainFor(p *v1alpha1.AddressPool) time.Duration {
+	switch {
+	case p.Spec.RetainFor != nil:
+		return p.Spec.RetainFor.Duration
+	case p.Spec.External:
+		return 0
+	}
+	return defaultRetention
 }
 
 // PoolRanges returns the valid ranges of an AddressPool, and the first error of one.
