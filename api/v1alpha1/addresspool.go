@@ -100,7 +100,9 @@ type AddressRange string
 // Announcement has the BGP attributes of addresses.
 type Announcement struct {
 	// Aggregate announces the CIDRs of the pool while any of their addresses is served,
-	// in place of host routes. Ranges stay host routes. The default is false.
+	// in place of host routes. Ranges stay host routes, and so do CIDRs while several groups
+	// serve addresses in them: a node drops packets for those that it doesn't serve. The
+	// default is false.
 	//
 	// +optional
 	Aggregate bool `json:"aggregate,omitempty"`

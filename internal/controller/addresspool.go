@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 
 	"go4.org/netipx"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,8 +26,9 @@ import (
 
 // Reasons of a pool's condition Ready.
 const (
-	reasonPoolReady = "PoolReady"
-	reasonOverlaps  = "PoolOverlaps"
+	reasonPoolReady     = "PoolReady"
+	reasonOverlaps      = "PoolOverlaps"
+	reasonNotAggregated = "NotAggregated"
 )
 
 // poolReconciler updates allocations when a pool changes, and publishes in the statuses
@@ -41,17 +44,70 @@ func (r *poolReconciler) reconcile(ctx context.Context, _ reconcile.Request) (re
 	if err := r.List(ctx, &pools); err != nil {
 		return reconcile.Result{}, err
 	}
+	var objects []served
+	if slices.ContainsFunc(pools.Items, func(p v1alpha1.AddressPool) bool { return aggregates(&p) }) {
+		var err error
+		if objects, err = r.listServed(ctx); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
 	valid, invalid := parsePools(pools.Items)
 	r.updatePools(ctx, pools.Items, valid)
 	next := r.allocations.Expire()
 	var errs []error
 	for i := range pools.Items {
 		pool := &pools.Items[i]
-		if err := r.publish(ctx, pool, poolCondition(pool.Name, valid, invalid[pool.Name])); err != nil {
+		c := poolCondition(pool.Name, valid, invalid[pool.Name])
+		if wrong := notAggregated(pool, objects); len(wrong) > 0 && c.Status == metav1.ConditionTrue {
+			c = condition(v1alpha1.ConditionReady, false, reasonNotAggregated, named(wrong))
+		}
+		if err := r.publish(ctx, pool, c); err != nil {
 			errs = append(errs, fmt.Errorf("pool %s: %w", pool.Name, err))
 		}
 	}
 	return reconcile.Result{RequeueAfter: next}, errors.Join(errs...)
+}
+
+// notAggregated says which CIDRs of a pool nodes announce as host routes, and why.
+func notAggregated(pool *v1alpha1.AddressPool, objects []served) (texts []string) {
+	if !aggregates(pool) {
+		return nil
+	}
+	for _, text := range pool.Spec.Addresses {
+		prefix, err := netip.ParsePrefix(string(text))
+		if err != nil {
+			continue // a range
+		}
+		why := spec.NotAggregated(prefix, func(yield func(string, []netip.Addr) bool) {
+			for i := range objects {
+				if !yield(objects[i].group, objects[i].addresses) {
+					return
+				}
+			}
+		})
+		if why != "" {
+			texts = append(texts, why)
+		}
+	}
+	return texts
+}
+
+func aggregates(pool *v1alpha1.AddressPool) bool {
+	return pool.Spec.Announce != nil && pool.Spec.Announce.Aggregate
+}
+
+// poolsChanged reports whether an update changes a pool, or the group or addresses of an object.
+func poolsChanged(before, now client.Object) bool {
+	switch o := now.(type) {
+	case *corev1.Service:
+		old, _ := servedService(before.(*corev1.Service))
+		served, _ := servedService(o)
+		return old.group != served.group || !slices.Equal(old.addresses, served.addresses)
+	case *v1alpha1.LoadBalancer:
+		old := before.(*v1alpha1.LoadBalancer)
+		return old.Status.Group != o.Status.Group || old.Status.Address != o.Status.Address
+	}
+	return true
 }
 
 // updatePools passes changed pools to allocations, and reconciles all owners then.

@@ -266,7 +266,8 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 		add("loadbalancerpolicy", policyReconciler{o}.reconcile, 1, &trigger{}, enqueueAll(policyDelay), policyChanged,
 			&v1alpha1.LoadBalancerGroup{}, &v1alpha1.AddressPool{}, ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Service{}}),
 		add("namespace", namespaceReconciler{o}.reconcile, 1, &trigger{}, each, nil, namespaceMetadata()),
-		add("addresspool", pools.reconcile, 1, &o.pools, enqueueAll(0), nil, &v1alpha1.AddressPool{}),
+		add("addresspool", pools.reconcile, 1, &o.pools, enqueuePools(), poolsChanged,
+			&v1alpha1.AddressPool{}, &corev1.Service{}, &v1alpha1.LoadBalancer{}),
 		add("loadbalancergroup", groups.reconcile, 1, &o.members, enqueueAll(placementDelay), membersChanged,
 			&v1alpha1.LoadBalancerGroup{}, ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Pod{}}, &v1alpha1.BalancerNode{}),
 		add("scaling", (&scalingReconciler{deps: o}).reconcile, 1, &trigger{}, enqueueAll(reportDelay), loadChanged,
@@ -283,6 +284,16 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 // enqueueAll enqueues one request for all objects after a delay.
 func enqueueAll(delay time.Duration) handler.EventHandler {
 	return enqueueAfter(func(client.Object) time.Duration { return delay })
+}
+
+// enqueuePools is enqueueAll for pools, and for the objects that have their addresses.
+func enqueuePools() handler.EventHandler {
+	return enqueueAfter(func(object client.Object) time.Duration {
+		if _, is := object.(*v1alpha1.AddressPool); is {
+			return 0
+		}
+		return usageDelay
+	})
 }
 
 // enqueueReports is enqueueAll for the objects that conditions are made of. A change of an object

@@ -38,6 +38,7 @@ func TestAPIServerController(t *testing.T) {
 	w.sub(t, "new namespaces", newNamespaces)
 	w.sub(t, "exhaustion", exhaustion)
 	w.sub(t, "overlapping pools", overlappingPools)
+	w.sub(t, "aggregates", aggregates)
 	w.sub(t, "type changes", typeChanges)
 	w.sub(t, "restart", restart)
 	w.sub(t, "takeover", takeOver)
@@ -309,6 +310,35 @@ func overlappingPools(w *testCluster) {
 	b := newService("b")
 	w.edit(b, func() { delete(b.Annotations, v1alpha1.AnnotationAddressPool) })
 	w.has(b, "192.0.2.1")
+}
+
+// A pool with an aggregate says that nodes announce host routes while two groups serve its addresses.
+func aggregates(w *testCluster) {
+	w.run()
+	p := &v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: "public"}}
+	p.Spec.Addresses, p.Spec.Announce = []v1alpha1.AddressRange{"192.0.2.0/28"}, &v1alpha1.Announcement{Aggregate: true}
+	w.create(p)
+	for _, name := range []string{"front", "inner"} {
+		g := w.group(name, 1)
+		w.edit(g, func() { g.Spec.Services.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"side": name}} })
+		w.node(name, map[string]string{"lb": name})
+	}
+	service := func(name, side string) *corev1.Service {
+		svc := newService(name)
+		svc.Labels = map[string]string{"side": side}
+		w.create(svc)
+		w.servedBy(svc, side)
+		return svc
+	}
+	service("a", "front")
+	w.says(p, v1alpha1.ConditionReady, yes, "PoolReady")
+	b := service("b", "inner")
+	want := "spec.announce.aggregate: 192.0.2.0/28 has addresses of LoadBalancerGroups front, inner: they are announced as host routes"
+	if message := w.says(p, v1alpha1.ConditionReady, no, "NotAggregated"); message != want {
+		w.Errorf("message %q, want %q", message, want)
+	}
+	w.remove(b)
+	w.says(p, v1alpha1.ConditionReady, yes, "PoolReady")
 }
 
 func typeChanges(w *testCluster) {

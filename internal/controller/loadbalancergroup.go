@@ -150,19 +150,13 @@ func (r *groupReconciler) read(ctx context.Context) (groups []*group, candidates
 
 // readAddresses reads which addresses groups serve.
 func (r *groupReconciler) readAddresses(ctx context.Context, groups []*group) error {
-	var (
-		services  corev1.ServiceList
-		balancers v1alpha1.LoadBalancerList
-	)
-	if err := errors.Join(r.List(ctx, &services, client.UnsafeDisableDeepCopy), r.List(ctx, &balancers, client.UnsafeDisableDeepCopy)); err != nil {
-		return err
-	}
-	for _, s := range servedObjects(services.Items, balancers.Items) {
+	objects, err := r.listServed(ctx)
+	for _, s := range objects {
 		if at := slices.IndexFunc(groups, func(g *group) bool { return g.Name == s.group }); at >= 0 {
 			groups[at].addresses = append(groups[at].addresses, s.addresses...)
 		}
 	}
-	return nil
+	return err
 }
 
 // restore takes over, for groups new to this process, the nodes in their statuses. It

@@ -139,6 +139,14 @@ func (r *reportReconciler) removeReports(ctx context.Context, nodes []corev1.Nod
 	return next, nil
 }
 
+// listServed reads the objects that groups serve.
+func (o *deps) listServed(ctx context.Context) ([]served, error) {
+	var services corev1.ServiceList
+	var balancers v1alpha1.LoadBalancerList
+	err := errors.Join(o.List(ctx, &services, client.UnsafeDisableDeepCopy), o.List(ctx, &balancers, client.UnsafeDisableDeepCopy))
+	return servedObjects(services.Items, balancers.Items), err
+}
+
 // servedObjects returns the objects that groups serve.
 func servedObjects(services []corev1.Service, balancers []v1alpha1.LoadBalancer) (all []served) {
 	for i := range services {

@@ -4,7 +4,11 @@ package spec
 
 import (
 	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -67,4 +71,20 @@ func (f Filter) Selects(class string, object, namespace labels.Set) bool {
 		return class == "" || class == v1alpha1.LoadBalancerClass
 	}
 	return slices.Contains(f.classes, class)
+}
+
+// NotAggregated says why no node may announce a prefix: several groups serve addresses in it, and a node
+// of one would attract packets for the others'. It is empty if nodes may.
+func NotAggregated(prefix netip.Prefix, served iter.Seq2[string, []netip.Addr]) string {
+	groups := map[string]bool{}
+	for group, addresses := range served {
+		if group != "" && slices.ContainsFunc(addresses, prefix.Contains) {
+			groups[group] = true
+		}
+	}
+	if len(groups) < 2 {
+		return ""
+	}
+	return fmt.Sprintf("spec.announce.aggregate: %s has addresses of LoadBalancerGroups %s: they are announced as host routes",
+		prefix, strings.Join(slices.Sorted(maps.Keys(groups)), ", "))
 }

@@ -20,6 +20,8 @@ import (
 // that only a status claims is none: it would take the backends of others out.
 type allocated struct {
 	of map[Object][]spec.Place
+	// groups are the groups of objects with one.
+	groups map[Object]string
 	// users counts the objects with a place.
 	users map[spec.Place]int
 	// changed are the addresses at which backends may have become usable or unusable: added and
@@ -28,13 +30,32 @@ type allocated struct {
 }
 
 func newAllocated() allocated {
-	return allocated{of: map[Object][]spec.Place{}, users: map[spec.Place]int{}, changed: map[netip.Addr]bool{}}
+	return allocated{of: map[Object][]spec.Place{}, groups: map[Object]string{}, users: map[spec.Place]int{}, changed: map[netip.Addr]bool{}}
 }
 
-// set replaces the places of an object.
-func (a *allocated) set(id Object, places []spec.Place) {
+// served yields the addresses of all objects outside of segments, with their groups.
+func (a *allocated) served(yield func(group string, addresses []netip.Addr) bool) {
+	for id, places := range a.of {
+		var addresses []netip.Addr
+		for _, p := range places {
+			if !p.Segment.Tagged() {
+				addresses = append(addresses, p.Address)
+			}
+		}
+		if !yield(a.groups[id], addresses) {
+			return
+		}
+	}
+}
+
+// set replaces the places and the group of an object, and reports whether they have changed.
+func (a *allocated) set(id Object, places []spec.Place, group string) (changed bool) {
+	changed = a.groups[id] != group
+	if a.groups[id] = group; group == "" {
+		delete(a.groups, id)
+	}
 	if slices.Equal(a.of[id], places) {
-		return
+		return changed
 	}
 	for _, old := range a.of[id] {
 		if a.users[old]--; a.users[old] == 0 {
@@ -44,7 +65,7 @@ func (a *allocated) set(id Object, places []spec.Place) {
 	}
 	delete(a.of, id)
 	if len(places) == 0 {
-		return
+		return true
 	}
 	a.of[id] = places
 	for _, added := range places {
@@ -52,13 +73,16 @@ func (a *allocated) set(id Object, places []spec.Place) {
 			a.changed[added.Address] = true
 		}
 	}
+	return true
 }
 
 // allocate reads the addresses of dirty objects, and marks the objects with backends at
-// addresses that have become VIPs, or no longer are.
+// addresses that have become VIPs, or no longer are. Aggregates depend on addresses and groups.
 func (w *Cache) allocate() {
 	for id := range w.dirty {
-		w.allocated.set(id, w.placesOf(id))
+		if w.allocated.set(id, w.placesOf(id), w.groupOf(id)) {
+			w.routesDirty = true
+		}
 	}
 	if len(w.allocated.changed) == 0 {
 		return

@@ -28,7 +28,7 @@ func TestChangedAddresses(t *testing.T) {
 		{nil, 0},
 	} {
 		clear(a.changed)
-		if a.set(web, step.places); len(a.changed) != step.changed {
+		if a.set(web, step.places, "main"); len(a.changed) != step.changed {
 			t.Errorf("%v: %v have changed, want %d", step.places, a.changed, step.changed)
 		}
 	}

@@ -4,6 +4,7 @@ package kube
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -13,8 +14,9 @@ import (
 )
 
 // poolPolicies returns the announcement policies of a pool; none for host routes without
-// attributes. Ranges are announced as host routes even if CIDRs are aggregated.
-func poolPolicies(pool *v1alpha1.AddressPool) (policies []bgp.Policy, problems []string) {
+// attributes. Ranges are announced as host routes even if CIDRs are aggregated, and so are CIDRs with
+// addresses of several groups.
+func poolPolicies(pool *v1alpha1.AddressPool, served iter.Seq2[string, []netip.Addr]) (policies []bgp.Policy, problems []string) {
 	a := pool.Spec.Announce
 	if a == nil {
 		return nil, nil
@@ -36,6 +38,9 @@ func poolPolicies(pool *v1alpha1.AddressPool) (policies []bgp.Policy, problems [
 			ranges = append(ranges, addresses.Prefixes()...)
 		case a.Aggregate && prefix.Bits() == 0:
 			problems = append(problems, fmt.Sprintf("spec.addresses[%d]: %s is not aggregated: it would be a default route", i, prefix))
+			ranges = append(ranges, prefix)
+		case a.Aggregate && spec.NotAggregated(prefix, served) != "":
+			problems = append(problems, spec.NotAggregated(prefix, served))
 			ranges = append(ranges, prefix)
 		default:
 			cidrs = append(cidrs, prefix)

@@ -50,7 +50,7 @@ func (w *Cache) translateRoutes() *Routes {
 	pools := sortedObjects[*v1alpha1.AddressPool](w)
 	slices.SortStableFunc(pools, func(a, b *v1alpha1.AddressPool) int { return cmp.Compare(b.Spec.Priority, a.Spec.Priority) })
 	for _, pool := range pools {
-		policies, problems := poolPolicies(pool)
+		policies, problems := poolPolicies(pool, w.allocated.served)
 		r.Policies = append(r.Policies, policies...)
 		if problems != nil {
 			w.problems[Object{Kind: KindPool, Name: pool.Name}] = problems
