@@ -209,6 +209,13 @@ type LoadBalancerGroupStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Nodes []GroupNode `json:"nodes,omitempty"`
+	// NodesWithoutAgent are the nodes of the cluster from which no agent has reported yet, sorted by
+	// name. Packets for their pods are translated in full with dsr, and are not sent there through
+	// tunnels.
+	//
+	// +optional
+	// +listType=set
+	NodesWithoutAgent []string `json:"nodesWithoutAgent,omitempty"`
 	// ReadyNodes is the number of ready nodes.
 	//
 	// +optional

@@ -837,6 +837,11 @@ func (in *LoadBalancerGroupStatus) DeepCopyInto(out *LoadBalancerGroupStatus) {
 		*out = make([]GroupNode, len(*in))
 		copy(*out, *in)
 	}
+	if in.NodesWithoutAgent != nil {
+		in, out := &in.NodesWithoutAgent, &out.NodesWithoutAgent
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))

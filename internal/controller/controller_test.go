@@ -5,6 +5,7 @@ package controller_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +40,7 @@ func TestAPIServerController(t *testing.T) {
 	w.sub(t, "exhaustion", exhaustion)
 	w.sub(t, "overlapping pools", overlappingPools)
 	w.sub(t, "aggregates", aggregates)
+	w.sub(t, "nodes without agent", nodesWithoutAgent)
 	w.sub(t, "type changes", typeChanges)
 	w.sub(t, "restart", restart)
 	w.sub(t, "takeover", takeOver)
@@ -339,6 +341,28 @@ func aggregates(w *testCluster) {
 	}
 	w.remove(b)
 	w.says(p, v1alpha1.ConditionReady, yes, "PoolReady")
+}
+
+// A group's status has the nodes from which no agent has reported yet.
+func nodesWithoutAgent(w *testCluster) {
+	w.run()
+	g := w.group("main", 1)
+	w.node("n1", nil)
+	w.node("n2", nil)
+	without := func(want ...string) {
+		w.Helper()
+		w.awaitObject(g, fmt.Sprintf("nodes without agent %v", want), func() error {
+			if got := g.Status.NodesWithoutAgent; !slices.Equal(got, want) {
+				return fmt.Errorf("are %v", got)
+			}
+			return nil
+		})
+	}
+	without("n1", "n2")
+	w.report("n1", v1alpha1.BalancerNodeStatus{})
+	without("n2")
+	w.report("n2", v1alpha1.BalancerNodeStatus{})
+	without()
 }
 
 func typeChanges(w *testCluster) {

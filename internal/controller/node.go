@@ -106,6 +106,21 @@ func (r *nodeTracker) cordonedSince(n *corev1.Node, now time.Time) time.Time {
 	return since
 }
 
+// withoutReport returns the names of nodes whose agents have never reported, sorted.
+func withoutReport(nodes []corev1.Node, reports []v1alpha1.BalancerNode) (names []string) {
+	reported := make(map[string]bool, len(reports))
+	for i := range reports {
+		reported[reports[i].Name] = true
+	}
+	for i := range nodes {
+		if !reported[nodes[i].Name] {
+			names = append(names, nodes[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // excluded reports whether a node's label keeps it out of all groups.
 func excluded(n *corev1.Node) bool {
 	_, is := n.Labels[corev1.LabelNodeExcludeBalancers]

@@ -20,7 +20,7 @@ import (
 // all nodes, so that packets sent to a node that has left the group reach the group.
 func (t *translation) backends(svc *corev1.Service, s *lb.Service, all []target) []lb.Backend {
 	if local(svc) {
-		all = t.onNodes(all)
+		all = t.onNodes(s, all)
 	}
 	switch {
 	case s.Forward == lb.DSR && local(svc):
@@ -114,11 +114,15 @@ func anyReady(all []target) bool {
 }
 
 // onNodes removes the endpoints that traffic policy Local excludes: packets for endpoints without a
-// known node, such as manually created ones, are translated in full.
-func (t *translation) onNodes(all []target) []target {
+// known node, such as manually created ones, or without an agent there, are translated in full.
+func (t *translation) onNodes(s *lb.Service, all []target) []target {
 	return slices.DeleteFunc(all, func(e target) bool {
-		if e.node == "" {
+		switch {
+		case e.node == "":
 			t.fail("endpoint %s has no nodeName: not used with externalTrafficPolicy Local", e.address)
+		case s.Forward != lb.L2DSR && t.lacksAgent(e.node):
+			t.fail("node %s has no agent: its endpoints are not used with externalTrafficPolicy Local", e.node)
+			return true
 		}
 		return t.nodes[e.node] == nil
 	})
@@ -155,15 +159,17 @@ func (t *translation) join(s *lb.Service, used []target, unused ...[]target) []l
 }
 
 // withNodes sets the nodes of endpoints that aren't this node's pods; endpoints without a known
-// node, such as manually created ones, are outside. Hints of zones and nodes don't count: all
-// nodes have to choose alike.
+// node, such as manually created ones, or without an agent there, are outside. Hints of zones and
+// nodes don't count: all nodes have to choose alike.
 func (t *translation) withNodes(s *lb.Service, backends []lb.Backend, all []target) []lb.Backend {
 	for i := range backends {
 		name, b := all[i].node, &backends[i]
 		if name == t.Node {
 			continue
 		}
-		b.Node = t.nodes[name].relayAddress(s)
+		if !t.lacksAgent(name) {
+			b.Node = t.nodes[name].relayAddress(s)
+		}
 		b.Outside = !b.Node.IsValid()
 	}
 	return backends
@@ -221,6 +227,9 @@ func (t *translation) allNodes(s *lb.Service) []target {
 // nodeTargets returns nodes as targets.
 func (t *translation) nodeTargets(s *lb.Service, is func(*node) spec.EndpointCondition) (list []target) {
 	for _, n := range sortedNodes(t.nodes) {
+		if s.Forward != lb.L2DSR && t.lacksAgent(n.name) {
+			continue // it ends no tunnels
+		}
 		if address := n.address(s.Address.Is4()); is(n) >= spec.Terminating && address.IsValid() {
 			list = append(list, target{endpoint: endpoint{address: address, node: n.name, condition: is(n)}, port: s.Port})
 		}

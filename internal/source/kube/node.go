@@ -138,8 +138,9 @@ func sortedNodes(all map[string]*node) []*node {
 
 // group is a LoadBalancerGroup, reduced to the fields that are needed.
 type group struct {
-	// nodes are the names of its nodes.
-	nodes   []string
+	// nodes are the names of its nodes, withoutAgent the nodes of the cluster that have none.
+	nodes, withoutAgent []string
+
 	forward lb.Forward
 	health  *lb.HealthCheck
 	limits  lb.FlowLimits
@@ -156,6 +157,7 @@ func readGroup(g *v1alpha1.LoadBalancerGroup) *group {
 	for _, n := range g.Status.Nodes {
 		own.nodes = append(own.nodes, n.Name)
 	}
+	own.withoutAgent = g.Status.NodesWithoutAgent
 	if text := g.Spec.DataPlane.Forward; text != "" && own.forward.UnmarshalText([]byte(text)) != nil {
 		own.forward, own.problem = lb.DSR, fmt.Sprintf("spec.dataPlane.forward: unknown mode %q: dsr is used", text)
 	}
@@ -174,3 +176,8 @@ func readGroup(g *v1alpha1.LoadBalancerGroup) *group {
 
 // has reports whether a node is in the group.
 func (g *group) has(node string) bool { return slices.Contains(g.nodes, node) }
+
+// lacksAgent reports whether another node than this one has no agent.
+func (t *translation) lacksAgent(node string) bool {
+	return node != t.Node && slices.Contains(t.group.withoutAgent, node)
+}
