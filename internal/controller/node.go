@@ -145,10 +145,12 @@ func membersChanged(before, now client.Object) bool {
 	return true
 }
 
+// nodeReady reports whether a node is ready, and its network plugin has routes to pods.
 func nodeReady(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
+	is := func(kind corev1.NodeConditionType) bool {
+		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind && c.Status == corev1.ConditionTrue })
+	}
+	return is(corev1.NodeReady) && !is(corev1.NodeNetworkUnavailable)
 }
 
 func podReady(p *corev1.Pod) bool {

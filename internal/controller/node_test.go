@@ -40,3 +40,18 @@ func TestAgentGrace(t *testing.T) {
 		}
 	}
 }
+
+// A node whose network plugin has no routes yet is not ready.
+func TestNetworkUnavailable(t *testing.T) {
+	node := &corev1.Node{}
+	for status, ready := range map[corev1.ConditionStatus]bool{corev1.ConditionTrue: false, corev1.ConditionFalse: true} {
+		node.Status.Conditions = []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+			{Type: corev1.NodeNetworkUnavailable, Status: status}, {Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue},
+		}
+		slim, err := slimNode(node.DeepCopy())
+		if err != nil || nodeReady(slim.(*corev1.Node)) != ready || len(slim.(*corev1.Node).Status.Conditions) != 2 {
+			t.Errorf("%s: %+v, error %v", status, slim, err)
+		}
+	}
+}

@@ -58,6 +58,10 @@ func readNode(n *corev1.Node) *node {
 			own.draining = own.draining || !own.ready && shuttingDown(c)
 		}
 	}
+	unavailable := func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue
+	}
+	own.ready = own.ready && !slices.ContainsFunc(n.Status.Conditions, unavailable)
 	for _, a := range n.Status.Addresses {
 		address, err := netip.ParseAddr(a.Address)
 		switch {
