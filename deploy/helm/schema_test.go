@@ -15,6 +15,8 @@ import (
 var free = []string{
 	"/addressPools", "/groups", "/bgp/peers", "/bgp/passwordSecrets", "/image/pullSecrets", "/metrics/podMonitor/labels", "/metrics/prometheusRule/labels", "/metrics/dashboard/labels",
 	"/agent/nodeSelector", "/agent/tolerations", "/agent/interfaces", "/agent/extraCapabilities", "/agent/modprobe/modules", "/agent/resources/requests",
+	"/agent/affinity", "/agent/podLabels", "/agent/podAnnotations", "/controller/affinity", "/controller/podLabels", "/controller/podAnnotations",
+	"/apiServer/affinity", "/apiServer/podLabels", "/apiServer/podAnnotations",
 	"/controller/nodeSelector", "/controller/tolerations", "/controller/resources/requests",
 	"/apiServer/projects", "/apiServer/nodeSelector", "/apiServer/tolerations", "/apiServer/resources/requests",
 }
@@ -79,6 +81,15 @@ func refuse(t *testing.T, values map[string]any, texts ...string) {
 
 // apart are values of a cluster with agents only.
 const apart = "agent: {controlKubeconfigFolder: /etc/fairlead-control}\n"
+
+// Values of an older release, without newer ones, render ("helm upgrade --reuse-values").
+func TestMissingValues(t *testing.T) {
+	const older = "nameOverride: null\nrevisionHistoryLimit: null\nagent: {modprobe: null, affinity: null, podLabels: null, podAnnotations: null}\n" +
+		"controller: {affinity: null, podLabels: null, podAnnotations: null}"
+	if _, err := template(t, older); err != nil {
+		t.Error(err)
+	}
+}
 
 func TestRefusedValues(t *testing.T) {
 	for _, c := range []struct{ values, want string }{

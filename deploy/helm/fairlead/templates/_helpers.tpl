@@ -1,8 +1,9 @@
 {{/* SPDX-License-Identifier: Apache-2.0 */}}
 
-{{/* The name of what the release makes: the release's own, with the chart's in it. */}}
+{{/* The name of what the release makes: by default the release's own, with the chart's in it. */}}
 {{- define "fairlead.name" -}}
-{{- contains "fairlead" .Release.Name | ternary .Release.Name (printf "%s-fairlead" .Release.Name) | trunc 50 | trimSuffix "-" }}
+{{- $own := contains "fairlead" .Release.Name | ternary .Release.Name (printf "%s-fairlead" .Release.Name) }}
+{{- .Values.nameOverride | default $own | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
 {{/* Labels by which pods are selected; those never change. Takes a list: context, component. */}}
@@ -11,6 +12,29 @@
 app.kubernetes.io/name: fairlead
 app.kubernetes.io/instance: {{ $.Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{/* Labels of pods. Takes a list: context, component, its values. */}}
+{{- define "fairlead.podLabels" -}}
+{{- merge (include "fairlead.selector" . | fromYaml) ((index . 2).podLabels | default dict) | toYaml }}
+{{- end }}
+
+{{/* Annotations of pods. Takes a list: values of the component, others as YAML. */}}
+{{- define "fairlead.podAnnotations" -}}
+{{- with merge ((index . 0).podAnnotations | default dict | deepCopy) (index . 1 | fromYaml) }}{{ toYaml . }}{{ end }}
+{{- end }}
+
+{{/* Affinity of a Deployment's pods: to different nodes by default. Takes a list: context, component, its values. */}}
+{{- define "fairlead.affinity" -}}
+{{- with (index . 2).affinity }}{{ toYaml . }}{{ else -}}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels: {{- include "fairlead.selector" . | nindent 12 }}
+{{- end }}
 {{- end }}
 
 {{/* All labels. Takes a list: context, component. */}}
