@@ -80,7 +80,7 @@ func notAggregated(pool *v1alpha1.AddressPool, objects []served) (texts []string
 		}
 		why := spec.NotAggregated(prefix, func(yield func(string, []netip.Addr) bool) {
 			for i := range objects {
-				if !yield(objects[i].group, objects[i].addresses) {
+				if o := &objects[i]; !o.tagged && !yield(o.group, o.addresses) {
 					return
 				}
 			}

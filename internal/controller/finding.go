@@ -136,8 +136,8 @@ type served struct {
 	observed int64
 	// content is all that agents read of the object.
 	content any
-	// empty says that it has nothing to announce.
-	empty bool
+	// empty says that it has nothing to announce, tagged that its address is in a segment.
+	empty, tagged bool
 }
 
 // none stands for no generation: a Service's generation is 0.
@@ -167,6 +167,7 @@ func servedBalancer(b *v1alpha1.LoadBalancer) (served, bool) {
 		owner: ownerOf(kindLoadBalancer, b), uid: b.UID, group: b.Status.Group, addresses: balancer{b}.shown(), version: b.ResourceVersion,
 		generation: b.Generation, observed: observedGeneration(b.Status.Conditions, v1alpha1.ConditionProgrammed),
 		content: []any{b.Generation, b.Labels, b.Status.Address, b.Status.Group},
+		tagged:  b.Spec.Segment != nil,
 	}
 	s.empty = !slices.ContainsFunc(b.Spec.Listeners, func(l v1alpha1.Listener) bool { return l.Enabled == nil || *l.Enabled })
 	return s, s.group != "" && len(s.addresses) > 0
