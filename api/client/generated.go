@@ -407,8 +407,9 @@ type LoadBalancer struct {
 	AddressPool string `json:"addressPool,omitempty"`
 
 	// FirewallMark joins the listeners: the data plane schedules them as one service, so a
-	// client gets one member on all ports. No other object of the cluster has the same mark.
-	// It needs the data plane ipvs. By default each listener is scheduled separately.
+	// client gets one member on all ports. No other object of the namespace has the same mark.
+	// It needs the data plane ipvs, and the group's dataPlane.firewallMarkMask. By default
+	// each listener is scheduled separately.
 	FirewallMark int64 `json:"firewallMark,omitempty"`
 
 	// Forward is the forwarding mode of pools without one of their own.

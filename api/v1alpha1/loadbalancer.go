@@ -67,8 +67,9 @@ type LoadBalancerSpec struct {
 	// +kubebuilder:validation:Enum=l2dsr;ipip;gue;vxlan;geneve;nat
 	Forward string `json:"forward"`
 	// FirewallMark joins the listeners: the data plane schedules them as one service, so a
-	// client gets one member on all ports. No other object of the cluster has the same mark.
-	// It needs the data plane ipvs. By default each listener is scheduled separately.
+	// client gets one member on all ports. No other object of the namespace has the same mark.
+	// It needs the data plane ipvs, and the group's dataPlane.firewallMarkMask. By default
+	// each listener is scheduled separately.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1

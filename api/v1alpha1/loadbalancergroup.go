@@ -171,6 +171,15 @@ type DataPlane struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('1h')",message="want 10ms to 1h"
 	MinHealthCheckInterval *metav1.Duration `json:"minHealthCheckInterval,omitempty"`
+	// FirewallMarkMask has the bits of packets' marks that no other program of the nodes uses. The
+	// firewall marks of Services and LoadBalancers are names within their namespaces; nodes
+	// use numbers within these bits for them. By default there are none, and objects with a
+	// firewall mark are not served.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4294967295
+	FirewallMarkMask int64 `json:"firewallMarkMask,omitempty"`
 	// Limits are the limits of new flows of Services and listeners without limits of their
 	// own. By default there is no limit.
 	//

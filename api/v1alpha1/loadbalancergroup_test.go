@@ -29,6 +29,7 @@ loadBalancers:
   tunnelEnds: [192.0.2.0/24]
 dataPlane:
   minHealthCheckInterval: 10ms
+  firewallMarkMask: 4294967295
   forward: gue
   healthCheck: {type: http, port: 8080, host: a.example, expectedCodes: "200", path: /healthz, interval: 500ms, timeout: 100ms, rise: 1, fall: 100}
   limits: {newFlows: 10000000, newFlowsPerSource: 1}
@@ -106,6 +107,8 @@ dataPlane:
 	}
 	k.refused["no ports"] = refusal{`{services: {maxPorts: 0}}`, "spec.services.maxPorts: greater than or equal to 1"}
 	k.refused["many ports"] = refusal{`{services: {maxPorts: 1001}}`, "spec.services.maxPorts: less than or equal to 1000"}
+	k.refused["a mark of more than 32 bits"] = refusal{`{dataPlane: {firewallMarkMask: 4294967296}}`, "spec.dataPlane.firewallMarkMask: less than or equal to 4294967295"}
+	k.refused["an empty mask"] = refusal{`{dataPlane: {firewallMarkMask: 0}}`, "spec.dataPlane.firewallMarkMask: greater than or equal to 1"}
 	k.refused["short checks"] = refusal{`{dataPlane: {minHealthCheckInterval: 9ms}}`, "spec.dataPlane.minHealthCheckInterval: want 10ms to 1h"}
 	addLimits(k, `{dataPlane: {limits: %s}}`, "spec.dataPlane.limits")
 	addHealthChecks(k, `{dataPlane: {healthCheck: %s}}`, "spec.dataPlane.healthCheck", `{size: 3, dataPlane: {forward: dsr}}`)

@@ -57,7 +57,8 @@ const (
 	AnnotationMaxConnections = "fairlead.io/max-connections"
 	// AnnotationFirewallMark joins the ports of the Service: the data plane schedules them
 	// as one, so a client gets one endpoint on all ports. It is 1 to 4294967295, and no
-	// other object of the cluster has the same one. It needs the data plane ipvs.
+	// other object of the namespace has the same one. It needs the data plane ipvs, and the
+	// group's spec.dataPlane.firewallMarkMask.
 	AnnotationFirewallMark = "fairlead.io/firewall-mark"
 )
 

@@ -100,7 +100,7 @@ func openEmbeddedStore(path string, p *policy, kinds kinds) (*embeddedStore, err
 	}
 	s := &embeddedStore{
 		file: file, balancers: kinds["loadbalancers"], policy: p, reports: newReports(kinds),
-		addresses: newAddresses(p), quota: newQuota(p.bounds), followers: map[*follower]bool{}, ended: make(chan struct{}),
+		addresses: newAddresses(p), quota: newQuota(p), followers: map[*follower]bool{}, ended: make(chan struct{}),
 	}
 	err = s.prepare(path)
 	if err == nil {
@@ -155,6 +155,20 @@ func (s *embeddedStore) run(ctx context.Context) error {
 	<-ctx.Done()
 	close(s.ended)
 	return nil
+}
+
+// served returns a load balancer as nodes get it, with a firewall mark of their kernels.
+func (s *embeddedStore) served(b *v1alpha1.LoadBalancer) *v1alpha1.LoadBalancer {
+	b = s.policy.served(b)
+	if b.Spec.FirewallMark == 0 || spec.ServedBy(b) == "" {
+		return b
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b.Spec.FirewallMark = s.quota.mark(b); b.Spec.FirewallMark == 0 {
+		b.Spec.Listeners = nil // they would be scheduled one by one
+	}
+	return b
 }
 
 // setAddress sets the address in a status; an invalid one is none.
@@ -358,6 +372,11 @@ func (s *embeddedStore) write(object *unstructured.Unstructured, keeps bool) (er
 	}
 	setAddress(b, address)
 	claim := s.quota.claim(b)
+	if why := s.policy.bounds.Marks(claim.Marked); why != "" {
+		return apierrors.NewInvalid(v1alpha1.GroupVersion().WithKind("LoadBalancer").GroupKind(), b.Name, field.ErrorList{
+			field.Forbidden(field.NewPath("spec", "firewallMark"), why),
+		})
+	}
 	if why := s.quota.exceeded(b.Namespace, claim); why != "" {
 		return apierrors.NewForbidden(balancers, b.Name, errors.New(why))
 	}

@@ -27,6 +27,7 @@ addressPools:
 - {name: public, addresses: [203.0.113.0/24]}
 loadBalancers:
   memberNetworks: [192.0.2.0/24, "2001:db8::/32", 10.0.0.0/8]
+dataPlane: {firewallMarkMask: 0xff00}
 `
 
 // testKinds are compiled once for all tests, which takes a while with the race detector.
@@ -454,6 +455,32 @@ func TestProjectQuota(t *testing.T) {
 	a.must(200, "web", "PUT", base+"/a", `{"forward":"ipip","listeners":[{"name":"l","port":1}]}`)
 	if got := a.must(200, "web", "GET", base+"/a/status", "").body; !strings.Contains(got, `"provisioningStatus":"ACTIVE"`) {
 		t.Errorf("a project that uses what it may: %s", got)
+	}
+}
+
+// Two projects may have one firewall mark: nodes get another number within the policy's bits for each.
+// Without bits a load balancer with a mark is refused.
+func TestFirewallMarks(t *testing.T) {
+	const pools = "addressPools: [{name: public, addresses: [203.0.113.0/28]}]\n"
+	const body = `{"forward":"nat","firewallMark":16384,"listeners":[{"name":"l","port":1}]}`
+	s := openEmbedded(t, filepath.Join(t.TempDir(), "data"), pools+"dataPlane: {firewallMarkMask: 0xff0000}")
+	a := newAPIOf(t, s, 1)
+	numbers := map[int64]bool{}
+	for _, project := range []string{"web", "other"} {
+		a.must(201, project, "PUT", "/v1/projects/"+project+"/loadbalancers/a", body)
+	}
+	for _, b := range s.all(t) {
+		number := s.served(b).Spec.FirewallMark
+		if numbers[number] = true; number == 0 || number&^0xff0000 != 0 {
+			t.Errorf("nodes get the mark %#x", number)
+		}
+	}
+	if len(numbers) != 2 {
+		t.Errorf("two projects have the marks %v", numbers)
+	}
+	a = newAPIOf(t, openEmbedded(t, filepath.Join(t.TempDir(), "data"), pools), 1)
+	if got := a.must(422, "web", "PUT", base+"/a", body).body; !strings.Contains(got, `"field":"firewallMark"`) || !strings.Contains(got, "firewallMarkMask") {
+		t.Error(got)
 	}
 }
 

@@ -202,7 +202,7 @@ func (s *embeddedStore) lines(f *follower) (text []byte, err error) {
 			if err := json.Unmarshal(t.text, b); err != nil {
 				return nil, err
 			}
-			l.Type, l.Object = linePut, s.policy.served(b)
+			l.Type, l.Object = linePut, s.served(b)
 		}
 		if err := encoder.Encode(l); err != nil {
 			return nil, err

@@ -37,6 +37,7 @@ type policyFile struct {
 	LoadBalancers v1alpha1.LoadBalancerPolicy `json:"loadBalancers"`
 	DataPlane     struct {
 		MinHealthCheckInterval *metav1.Duration    `json:"minHealthCheckInterval"`
+		FirewallMarkMask       int64               `json:"firewallMarkMask"`
 		Limits                 v1alpha1.FlowLimits `json:"limits"`
 	} `json:"dataPlane"`
 }
@@ -64,6 +65,8 @@ type policy struct {
 	// listeners without limits of their own get.
 	bounds spec.Bounds
 	limits v1alpha1.FlowLimits
+	// marks are the bits of firewall marks; 0 for none.
+	marks uint32
 }
 
 // projectPool is a pool of addresses, and the projects that may use it.
@@ -85,11 +88,11 @@ func parsePolicy(text []byte, kinds kinds) (*policy, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, errors.New("empty")
 	}
-	p := &policy{networks: spec.NewNetworks(), limits: f.DataPlane.Limits}
+	p := &policy{networks: spec.NewNetworks(), limits: f.DataPlane.Limits, marks: uint32(f.DataPlane.FirewallMarkMask)}
 	group := &v1alpha1.LoadBalancerGroup{Spec: v1alpha1.LoadBalancerGroupSpec{
 		Services:      v1alpha1.ServiceFilter{MaxPorts: f.Services.MaxPorts, PerNamespace: f.Services.PerNamespace},
 		LoadBalancers: f.LoadBalancers,
-		DataPlane:     v1alpha1.DataPlane{MinHealthCheckInterval: f.DataPlane.MinHealthCheckInterval, Limits: f.DataPlane.Limits},
+		DataPlane:     v1alpha1.DataPlane{MinHealthCheckInterval: f.DataPlane.MinHealthCheckInterval, FirewallMarkMask: f.DataPlane.FirewallMarkMask, Limits: f.DataPlane.Limits},
 	}}
 	group.Name = defaultGroup
 	err := kinds.check("loadbalancergroups", "LoadBalancerGroup", group, "")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/spec"
 )
 
@@ -16,10 +17,13 @@ type quota struct {
 	bounds spec.Bounds
 	// claims are by project and name.
 	claims map[string]map[string]spec.Claim
+	// marks has the firewall marks that nodes get, by project and name.
+	marks *lb.Marks[[2]string]
+	mask  uint32
 }
 
-func newQuota(bounds spec.Bounds) *quota {
-	return &quota{bounds, map[string]map[string]spec.Claim{}}
+func newQuota(p *policy) *quota {
+	return &quota{p.bounds, map[string]map[string]spec.Claim{}, lb.NewMarks[[2]string](), p.marks}
 }
 
 // claim returns the usage of a load balancer at the address in its status. One without listeners
@@ -39,10 +43,23 @@ func (q *quota) set(project string, c spec.Claim) {
 		q.claims[project] = map[string]spec.Claim{}
 	}
 	q.claims[project][c.Name] = c
+	if !c.Marked {
+		q.marks.Set([2]string{project, c.Name}, project, 0, 0)
+	}
+}
+
+// mark returns the firewall mark that nodes get for a load balancer that is still stored; 0 if it has
+// none, or none is free.
+func (q *quota) mark(b *v1alpha1.LoadBalancer) int64 {
+	if !q.claims[b.Namespace][b.Name].Marked {
+		return 0
+	}
+	return int64(q.marks.Set([2]string{b.Namespace, b.Name}, b.Namespace, uint32(b.Spec.FirewallMark), q.mask))
 }
 
 func (q *quota) remove(project, name string) {
 	delete(q.claims[project], name)
+	q.marks.Set([2]string{project, name}, project, 0, 0)
 	if len(q.claims[project]) == 0 {
 		delete(q.claims, project)
 	}

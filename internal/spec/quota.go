@@ -46,6 +46,7 @@ type Bounds struct {
 	MinInterval time.Duration
 
 	group   string
+	marks   bool
 	forward lb.Forward
 	checked *lb.HealthCheck
 }
@@ -53,7 +54,7 @@ type Bounds struct {
 // BoundsOf returns the bounds of a group.
 func BoundsOf(g *v1alpha1.LoadBalancerGroup) Bounds {
 	q := g.Spec.Services.PerNamespace
-	b := Bounds{group: g.Name, forward: lb.DSR, MinInterval: defaultMinInterval, Usage: Usage{
+	b := Bounds{group: g.Name, marks: g.Spec.DataPlane.FirewallMarkMask != 0, forward: lb.DSR, MinInterval: defaultMinInterval, Usage: Usage{
 		Ports:          cmp.Or(int(g.Spec.Services.MaxPorts), defaultMaxPorts),
 		Ranges:         lb.MaxSources,
 		Services:       cmp.Or(int(q.Services), defaultServices),
@@ -233,6 +234,8 @@ type Claim struct {
 	Usage Usage
 	// Members is the number of members of all pools, used or not, where something bounds it.
 	Members int
+	// Marked says that the object has a firewall mark.
+	Marked bool
 	// Raised says that health checks have another interval than the object chooses; empty if not.
 	Raised string
 }
@@ -246,8 +249,9 @@ func (b Bounds) ClaimOf(object metav1.Object, endpoints Endpoints) Claim {
 	case *corev1.Service:
 		settings, _ := ParseAnnotations(o)
 		c.Kind, c.Usage, checks = "Service", b.ServiceUsage(o, endpoints), append(checks, settings.Health.Check)
+		c.Marked = settings.FirewallMark != 0
 	case *v1alpha1.LoadBalancer:
-		c.Kind, c.Usage = "LoadBalancer", b.LoadBalancerUsage(o)
+		c.Kind, c.Usage, c.Marked = "LoadBalancer", b.LoadBalancerUsage(o), o.Spec.FirewallMark != 0
 		for i := range o.Spec.Pools {
 			if check, err := HealthCheck(o.Spec.Pools[i].HealthCheck); err == nil {
 				checks = append(checks, check)
@@ -280,6 +284,10 @@ func Admit(groups map[string]Bounds, claims []Claim) []Refusal {
 	refusals, used := make([]Refusal, len(claims)), map[string]Usage{}
 	for _, i := range order {
 		c := &claims[i]
+		if why := groups[c.Group].Marks(c.Marked); why != "" {
+			refusals[i] = Refusal{Reason: "NoFirewallMarks", Message: why}
+			continue
+		}
 		if total, why := groups[c.Group].add(used[c.Group], c.Usage); why != "" {
 			refusals[i] = Refusal{Reason: "QuotaExceeded", Message: why}
 		} else {
@@ -287,6 +295,14 @@ func Admit(groups map[string]Bounds, claims []Claim) []Refusal {
 		}
 	}
 	return refusals
+}
+
+// Marks returns why an object with or without a firewall mark isn't served; empty if it is.
+func (b Bounds) Marks(marked bool) string {
+	if !marked || b.marks {
+		return ""
+	}
+	return "firewall marks need bits of the nodes' kernels (LoadBalancerGroup " + b.group + ", spec.dataPlane.firewallMarkMask): not served"
 }
 
 // add adds the usage of an object to the usage of older ones, or returns why it is refused.

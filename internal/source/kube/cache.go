@@ -74,6 +74,8 @@ type Cache struct {
 	poolsDirty bool
 
 	vips *owner.VIPs
+	// marks has the kernel's firewall marks of objects.
+	marks *lb.Marks[Object]
 	// allocated are the addresses of Services and LoadBalancers of all groups.
 	allocated allocated
 	routes    *Routes
@@ -92,7 +94,7 @@ func NewCache(c Config) *Cache {
 		slices: map[Object]map[string]*slice{}, owners: map[Object]Object{},
 		byNodes: map[Object]bool{}, own: map[Object]bool{},
 		dirty: map[Object]bool{}, routesDirty: true,
-		vips: owner.New(c.MaxServices, c.MaxBackends), allocated: newAllocated(), problems: map[Object][]string{},
+		vips: owner.New(c.MaxServices, c.MaxBackends), marks: lb.NewMarks[Object](), allocated: newAllocated(), problems: map[Object][]string{},
 		healthPorts: map[Object]HealthPort{},
 		pools:       map[string]*pool{}, namespaces: map[string]labels.Set{}, policies: networkPolicies{},
 		networks: newNetworks(),
@@ -452,6 +454,7 @@ func (w *Cache) translate(id Object) {
 			t.balancer(o)
 		}
 	}
+	t.allotMark(id)
 	delete(w.byNodes, id)
 	if t.byNodes {
 		w.byNodes[id] = true

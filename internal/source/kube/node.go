@@ -152,12 +152,14 @@ type group struct {
 	filter spec.Filter
 	policy spec.Policy
 	bounds spec.Bounds
+	// marks are the bits of firewall marks; 0 for none.
+	marks uint32
 	// problem is an error of its specification.
 	problem string
 }
 
 func readGroup(g *v1alpha1.LoadBalancerGroup) *group {
-	own := &group{forward: lb.DSR, limits: spec.Limits(g.Spec.DataPlane.Limits), bounds: spec.BoundsOf(g)}
+	own := &group{forward: lb.DSR, limits: spec.Limits(g.Spec.DataPlane.Limits), bounds: spec.BoundsOf(g), marks: uint32(g.Spec.DataPlane.FirewallMarkMask)}
 	for _, n := range g.Status.Nodes {
 		own.nodes = append(own.nodes, n.Name)
 	}

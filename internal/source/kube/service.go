@@ -139,6 +139,21 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 	}
 }
 
+// allotMark replaces the firewall mark of the object's services by one of the kernel.
+func (t *translation) allotMark(id Object) {
+	var mark, mask, number uint32
+	if len(t.services) > 0 {
+		mark, mask = t.services[0].FirewallMark, t.group.marks
+	}
+	if number = t.marks.Set(id, id.Namespace, mark, mask); mark != 0 && number == 0 {
+		t.fail("firewall mark %d: the group's spec.dataPlane.firewallMarkMask has no free number: not served", mark)
+		t.services = nil
+	}
+	for i := range t.services {
+		t.services[i].FirewallMark = number
+	}
+}
+
 // vipOf returns the VIP of a port, and whether it can be served.
 func (t *translation) vipOf(port *corev1.ServicePort, address netip.Addr) (vip lb.VIP, served bool) {
 	if port.Port < 1 || port.Port > math.MaxUint16 {

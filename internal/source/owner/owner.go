@@ -210,7 +210,7 @@ func (r *VIPs) Problems() (all []v1alpha1.NodeProblem) {
 	}
 	for _, mark := range slices.Sorted(maps.Keys(r.marked)) {
 		for _, o := range r.marked[mark][1:] {
-			add(o, "firewall mark %d belongs to %s, which is older: not served", mark, r.marked[mark][0])
+			add(o, "the firewall mark belongs to %s, which is older: not served", r.marked[mark][0])
 		}
 	}
 	var vips []lb.VIP
