@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
 	"fairlead.io/fairlead/internal/lb"
@@ -42,6 +44,23 @@ func (s *server) testAddresses(t *testing.T) {
 			if _, err := alloc.ParseRange(text.(string)); err != nil {
 				t.Errorf("accepted, but: %v", err)
 			}
+		}
+	}
+}
+
+func TestAssignedAddressName(t *testing.T) {
+	for want, of := range map[string]struct {
+		address string
+		segment *v1alpha1.Segment
+	}{
+		"192.0.2.1": {"192.0.2.1", nil},
+		"2001-0db8-0000-0000-0000-0000-0000-0001": {"2001:db8::1", nil},
+		"0000-0000-0000-0000-0000-0000-0000-0000": {"::", nil},
+		"10.0.0.1.vlan-7":                         {"10.0.0.1", &v1alpha1.Segment{Type: "vlan", ID: 7}},
+	} {
+		got := v1alpha1.AssignedAddressName(netip.MustParseAddr(of.address), of.segment)
+		if got != want || len(validation.IsDNS1123Subdomain(got)) > 0 {
+			t.Errorf("%s: %q, want %q", of.address, got, want)
 		}
 	}
 }

@@ -160,35 +160,12 @@ type AddressPoolStatus struct {
 	//
 	// +optional
 	Available int64 `json:"available"`
-	// Retained are the released addresses that only objects of their former namespace get:
-	// the last 64 of each namespace, and 128 in all.
-	//
-	// +optional
-	// +listType=map
-	// +listMapKey=address
-	Retained []RetainedAddress `json:"retained,omitempty"`
 	// Conditions: Ready.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-}
-
-// RetainedAddress is an address that is retained for its former namespace.
-type RetainedAddress struct {
-	// Address is the address.
-	//
-	// +required
-	Address string `json:"address"`
-	// Namespace is the former Service's or LoadBalancer's.
-	//
-	// +required
-	Namespace string `json:"namespace"`
-	// Released is when the address was released.
-	//
-	// +required
-	Released metav1.Time `json:"released"`
 }
 
 // AddressPoolList is a list of pools.

@@ -20,6 +20,7 @@ func GroupVersion() schema.GroupVersion {
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion(),
 		&AddressPool{}, &AddressPoolList{},
+		&AssignedAddress{}, &AssignedAddressList{},
 		&BalancerNode{}, &BalancerNodeList{},
 		&BalancerNodeStatistics{}, &BalancerNodeStatisticsList{},
 		&BGPPeer{}, &BGPPeerList{},

@@ -39,16 +39,23 @@ func kinds() []*samples {
 	return []*samples{addressPools(), bgpPeers(), loadBalancerGroups(), loadBalancers()}
 }
 
-// allKinds are also those that agents write, which have a status only.
-func allKinds() []*samples { return append(kinds(), reports()...) }
+// allKinds are also those that only Fairlead writes.
+func allKinds() []*samples {
+	return append(append(kinds(), reports()...), &samples{kind: "AssignedAddress"})
+}
 
-// reports are those kinds.
+// reports are the kinds that agents write, which have a status only.
 func reports() []*samples {
 	return []*samples{{kind: "BalancerNode"}, {kind: "BalancerNodeStatistics"}}
 }
 
 // resource is the kind's name in paths.
-func (k *samples) resource() string { return strings.TrimSuffix(strings.ToLower(k.kind), "s") + "s" }
+func (k *samples) resource() string {
+	if name := strings.ToLower(k.kind); strings.HasSuffix(name, "ss") {
+		return name + "es"
+	}
+	return strings.TrimSuffix(strings.ToLower(k.kind), "s") + "s"
+}
 
 // object is one of the kind.
 func (k *samples) object(gv schema.GroupVersion, name string, spec value) *unstructured.Unstructured {

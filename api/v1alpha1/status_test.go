@@ -127,7 +127,7 @@ columns   2         AGE`,
 			t.Errorf("%s: -want +got:\n%s", short, diff)
 		}
 	}
-	if got := s.Kubectl(t, "get", "fairlead", "-o", "name"); strings.Count(got, "columns") != len(allKinds()) {
+	if got := s.Kubectl(t, "get", "fairlead", "-o", "name"); strings.Count(got, "columns") != len(kinds())+len(reports()) {
 		t.Errorf("kubectl get fairlead: %q", got)
 	}
 	for _, short := range []string{"flb", "lbg"} {

@@ -41,6 +41,9 @@ const (
 const world = `
 {apiVersion: fairlead.io/v1alpha1, kind: AddressPool, metadata: {name: default}, spec: {addresses: [192.0.2.0/24]}}
 ---
+# without owner: deleted
+{apiVersion: fairlead.io/v1alpha1, kind: AssignedAddress, metadata: {name: 192.0.2.99}, spec: {address: 192.0.2.99}}
+---
 apiVersion: fairlead.io/v1alpha1
 kind: LoadBalancerGroup
 metadata: {name: default}

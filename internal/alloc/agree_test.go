@@ -39,7 +39,7 @@ func (h *history) agree() error {
 		}
 	}
 	for a, namespace := range h.model.retained {
-		if got := h.real.RetainedFor(a); got != namespace || len(owners[a]) > 0 {
+		if got := retainedFor(h.real, a); got != namespace || len(owners[a]) > 0 {
 			return fmt.Errorf("%s is retained for %q, want %q, and its owners are %v", a, got, namespace, owners[a])
 		}
 	}

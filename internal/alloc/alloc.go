@@ -6,7 +6,7 @@
 // (SizeGroup). The controller calls it and publishes the results.
 //
 // The package is pure and keeps everything in memory: after a restart Allocator.Adopt
-// takes over the addresses in the objects' statuses. An owner keeps its addresses as long
+// takes over the addresses that are assigned. An owner keeps its addresses as long
 // as its request allows them.
 //
 // PlaceNodes and PlaceUnits have no state (the LBN groups of the Kakao paper: three nodes
@@ -73,11 +73,12 @@ type Allocator struct {
 	holders map[netip.Addr][]*holder
 	// shared has the shareable addresses of each group, sorted.
 	shared map[sharingKey][]netip.Addr
-	// used has the assigned and retained addresses of each family.
+	// used has the assigned and reserved addresses of each family.
 	used map[Family]*addressSet
-	// retained has the namespaces for which addresses without holder are retained; they are
-	// in used too.
-	retained map[netip.Addr]string
+	// reserved are the reservations of addresses without holder, which are in used too, and
+	// reservedIn these addresses by the namespace of their owners, sorted.
+	reserved   map[netip.Addr]Reservation
+	reservedIn map[string][]netip.Addr
 }
 
 // holder is an owner with its addresses, at most one of each family, and its last request.
@@ -96,7 +97,8 @@ func New() *Allocator {
 		shared:  map[sharingKey][]netip.Addr{},
 		used:    map[Family]*addressSet{IPv4: {}, IPv6: {}},
 
-		retained: map[netip.Addr]string{},
+		reserved:   map[netip.Addr]Reservation{},
+		reservedIn: map[string][]netip.Addr{},
 	}
 }
 
@@ -106,6 +108,14 @@ func (a *Allocator) Of(owner Owner) []Address {
 		return t.addresses()
 	}
 	return nil
+}
+
+// Holders returns the owners of an address, in no order.
+func (a *Allocator) Holders(address netip.Addr) (owners []Owner) {
+	for _, t := range a.holders[address] {
+		owners = append(owners, t.owner)
+	}
+	return owners
 }
 
 // Empty reports whether no owner has an address.
@@ -139,8 +149,8 @@ func (a *Allocator) assign(t *holder, h Address) {
 	if len(a.holders[h.Address]) > 1 {
 		return
 	}
+	a.Unreserve(h.Address)
 	a.used[FamilyOf(h.Address)].add(h.Address.AsSlice())
-	delete(a.retained, h.Address)
 	a.count(h.Address, 1)
 	a.share(t, h.Address)
 }

@@ -57,7 +57,7 @@ func BenchmarkClaimRetained(b *testing.B) {
 			for i := range 1023 {
 				address := netip.AddrFrom4([4]byte{10, 1, byte(i / 4), byte(1 + i%4)})
 				if i < retained {
-					a.Retain(address, "other")
+					a.Reserve(address, retention("other"))
 					continue
 				}
 				owner := alloc.Owner{Kind: "Service", Namespace: "b", Name: fmt.Sprint(i)}

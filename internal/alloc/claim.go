@@ -121,7 +121,9 @@ func (a *Allocator) poolsNamed(names []string) []*pool {
 type Holding struct {
 	Owner Owner
 	// Created is metadata.creationTimestamp.
-	Created   time.Time
+	Created time.Time
+	// Assigned says that an earlier process has recorded the owner.
+	Assigned  bool
 	Addresses []netip.Addr
 	Ports     []Port
 	Sharing   Sharing
@@ -136,13 +138,19 @@ type Conflict struct {
 }
 
 // Adopt takes over the addresses that an earlier process assigned, after SetPools and
-// before the first Claim. If owners can't share an address the oldest one keeps it, by name
-// if they are of equal age. Addresses without pool are adopted too, so that no other owner
+// before the first Claim. If owners can't share an address one with Assigned
+// keeps it, else the oldest one, by name if they are of equal age. Addresses without pool are adopted too, so that no other owner
 // gets them before their owner has others. Owners that already have addresses are skipped.
 // Conflicts are in the order in which they are decided.
 func (a *Allocator) Adopt(holdings []Holding) []Conflict {
 	var conflicts []Conflict
 	for _, h := range slices.SortedFunc(slices.Values(holdings), func(a, b Holding) int {
+		switch {
+		case a.Assigned && !b.Assigned:
+			return -1
+		case b.Assigned && !a.Assigned:
+			return 1
+		}
 		return cmp.Or(a.Created.Compare(b.Created), a.Owner.Compare(b.Owner))
 	}) {
 		if a.owners[h.Owner] == nil {
@@ -174,25 +182,6 @@ func (a *Allocator) CanAdopt(h Holding) bool {
 	}
 	return true
 }
-
-// Reserve has an owner hold an address that it lost while packets may still be its own. While
-// others have the address it is one of them, with the ports that they don't have, whatever
-// its own sharing is, so that no other owner gets these ports.
-func (a *Allocator) Reserve(h Holding) {
-	a.Release(h.Owner)
-	t := h.holder()
-	for _, other := range a.holders[h.Addresses[0]] {
-		t.sharing = other.sharing
-		t.ports = slices.DeleteFunc(t.ports, func(p Port) bool {
-			_, taken := slices.BinarySearchFunc(other.ports, p, Port.compare)
-			return taken
-		})
-	}
-	a.adopt(t, h.Addresses)
-}
-
-// CanShare reports whether the owners of two holdings can share an address.
-func (h *Holding) CanShare(o *Holding) bool { return h.holder().sharingConflict(o.holder()) == "" }
 
 func (h *Holding) holder() *holder {
 	return &holder{owner: h.Owner, ports: sortedPorts(h.Ports), sharing: sharingKey{h.Owner.Namespace, h.Sharing}}

@@ -145,7 +145,7 @@ func (h *history) retain(owner alloc.Owner, held []alloc.Address) {
 			continue
 		}
 		h.note("retain %s for %s", a.Address, owner.Namespace)
-		if h.real.Retain(a.Address, owner.Namespace) != free {
+		if h.real.Reserve(a.Address, retention(owner.Namespace)) != free {
 			panic("an address with an owner is retained")
 		}
 		if free {
@@ -154,12 +154,22 @@ func (h *history) retain(owner alloc.Owner, held []alloc.Address) {
 	}
 }
 
+// retention is the reservation of an address that owners of a namespace get.
+func retention(namespace string) alloc.Reservation {
+	return alloc.Reservation{For: alloc.Owner{Namespace: namespace}, Namespace: true, Err: &alloc.Error{Reason: alloc.Retained}}
+}
+
+func retainedFor(a *alloc.Allocator, address netip.Addr) string {
+	r, _ := a.Reserved(address)
+	return r.For.Namespace
+}
+
 // unretain ends some retentions.
 func (h *history) unretain() {
 	for _, a := range slices.SortedFunc(maps.Keys(h.model.retained), netip.Addr.Compare) {
 		if h.random.IntN(2) == 0 {
 			h.note("unretain %s", a)
-			h.real.Unretain(a)
+			h.real.Unreserve(a)
 			delete(h.model.retained, a)
 		}
 	}
@@ -255,7 +265,7 @@ func (h *history) restart() error {
 	h.real = alloc.New()
 	h.real.SetPools(h.realPools())
 	for a, namespace := range h.model.retained {
-		h.real.Retain(a, namespace)
+		h.real.Reserve(a, retention(namespace))
 	}
 	lost, conflicts := h.model.adopt(), h.real.Adopt(holdings)
 	if len(conflicts) != lost || quiet && lost > 0 {
@@ -314,7 +324,7 @@ func (h *history) drain() error {
 		}
 		retained := uint64(0)
 		for _, a := range p.addresses {
-			if h.real.RetainedFor(a) != "" {
+			if retainedFor(h.real, a) != "" {
 				retained++
 			}
 		}

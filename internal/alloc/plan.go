@@ -81,8 +81,8 @@ func (a *Allocator) wanted(t *holder, r Request, pools []*pool) (plan []Address,
 		if err := a.checkSharing(t, address); err != nil {
 			return nil, err
 		}
-		if namespace := a.retained[address]; namespace != "" && namespace != t.owner.Namespace {
-			return nil, errorf(Retained, "address %s: released a short time ago, and retained for its former namespace", address)
+		if r, reserved := a.reserved[address]; reserved && !r.admits(t.owner) {
+			return nil, r.Err
 		}
 		plan = append(plan, h)
 	}
@@ -138,18 +138,24 @@ func (a *Allocator) preferred(t *holder, pools []*pool, families []Family, plann
 	return slices.Insert(slices.Delete(slices.Clone(pools), at, at+1), 0, pools[at])
 }
 
-// free returns the first free address of a family for a holder, in the order of pools.
+// free returns the first free address of a family for a holder, in the order of pools: one that is
+// reserved for the holder before others.
 func (a *Allocator) free(t *holder, f Family, pools []*pool) (Address, *Error) {
 	var full []*pool
-	own := a.retainedOf(t.owner.Namespace, f)
+	own, retained := a.reservedFor(t.owner, f)
+	for _, p := range pools {
+		if i := slices.IndexFunc(own, p.addresses.Contains); i >= 0 {
+			return Address{own[i], p.Name}, nil
+		}
+	}
 	for _, p := range pools {
 		for _, r := range p.Ranges {
 			if FamilyOf(r.From()) != f {
 				continue
 			}
 			address, found := a.used[f].freeIn(r)
-			if i, _ := slices.BinarySearchFunc(own, r.From(), netip.Addr.Compare); i < len(own) && r.Contains(own[i]) && (!found || own[i].Less(address)) {
-				address, found = own[i], true
+			if i, _ := slices.BinarySearchFunc(retained, r.From(), netip.Addr.Compare); i < len(retained) && r.Contains(retained[i]) && (!found || retained[i].Less(address)) {
+				address, found = retained[i], true
 			}
 			if found {
 				return Address{address, p.Name}, nil

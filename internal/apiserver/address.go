@@ -48,7 +48,11 @@ func (a *addresses) pooled(owner alloc.Owner) (address netip.Addr) {
 
 // retain retains a released address for as long as its pool does.
 func (a *addresses) retain(address netip.Addr, r retention) {
-	if !a.untagged.Retain(address, r.Project) {
+	reserved := alloc.Reservation{
+		For: alloc.Owner{Namespace: r.Project}, Namespace: true,
+		Err: &alloc.Error{Reason: alloc.Retained, Text: fmt.Sprintf("address %s: released a short time ago, and retained for its former project", address)},
+	}
+	if !a.untagged.Reserve(address, reserved) {
 		return
 	}
 	a.retained[address] = r
@@ -67,7 +71,7 @@ func (a *addresses) retain(address netip.Addr, r retention) {
 }
 
 func (a *addresses) unretain(address netip.Addr) {
-	a.untagged.Unretain(address)
+	a.untagged.Unreserve(address)
 	delete(a.retained, address)
 }
 
@@ -102,7 +106,8 @@ func (a *addresses) expire() {
 	for address, r := range a.retained {
 		pool := a.untagged.PoolOf(address)
 		at := slices.IndexFunc(a.policy.pools, func(p projectPool) bool { return p.Name == pool })
-		if at < 0 || time.Since(r.Released) >= a.policy.pools[at].retainFor || a.untagged.RetainedFor(address) == "" {
+		_, reserved := a.untagged.Reserved(address)
+		if at < 0 || time.Since(r.Released) >= a.policy.pools[at].retainFor || !reserved {
 			a.unretain(address)
 		}
 	}

@@ -53,8 +53,13 @@ func (r *poolReconciler) reconcile(ctx context.Context, _ reconcile.Request) (re
 	}
 	valid, invalid := parsePools(pools.Items)
 	r.updatePools(ctx, pools.Items, valid)
-	next := r.allocations.Expire()
+	over, next := r.allocations.Expired()
 	var errs []error
+	for _, object := range over {
+		if err := r.deleteAddress(ctx, object); err != nil {
+			errs = append(errs, fmt.Errorf("address %s: %w", object.Spec.Address, err))
+		}
+	}
 	for i := range pools.Items {
 		pool := &pools.Items[i]
 		c := poolCondition(pool.Name, valid, invalid[pool.Name])
@@ -186,6 +191,21 @@ func poolCondition(name string, valid []addressPool, invalid error) metav1.Condi
 		"overlaps "+strings.Join(overlaps, ", "))
 }
 
+// addressReconciler passes the objects of addresses to allocations.
+type addressReconciler struct{ *deps }
+
+func (r addressReconciler) reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	var object v1alpha1.AssignedAddress
+	err := r.Get(ctx, request.NamespacedName, &object)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return reconcile.Result{}, err
+	}
+	if known := r.allocations.Version(request.Name); known == object.ResourceVersion || err == nil && !isNewer(object.ResourceVersion, known) && known != "" {
+		return reconcile.Result{}, nil // written by this controller
+	}
+	return reconcile.Result{}, r.readAddress(ctx, request.Name) // the cache may be older
+}
+
 // publish writes a pool's status if it has changed.
 func (r *poolReconciler) publish(ctx context.Context, pool *v1alpha1.AddressPool, c metav1.Condition) error {
 	base := pool.DeepCopy()
@@ -193,7 +213,6 @@ func (r *poolReconciler) publish(ctx context.Context, pool *v1alpha1.AddressPool
 	assigned := usage.IPv4.Assigned + usage.IPv6.Assigned
 	pool.Status.Assigned = int64(assigned)
 	pool.Status.Available = available(usage)
-	pool.Status.Retained = r.allocations.Retained(pool.Name)
 	c.ObservedGeneration = pool.Generation
 	set(&pool.Status.Conditions, c)
 	_, err := r.patchStatus(ctx, pool, base)

@@ -4,7 +4,6 @@ package controller
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -49,13 +49,6 @@ func (q addressRequest) reject(reason string, why error) addressRequest {
 type allocation struct {
 	// Addresses are sorted, IPv4 first; at most one of each family.
 	Addresses []netip.Addr
-	// Releasing are former addresses. They have to be removed from the owner's status, and
-	// StatusWritten called, before other addresses are added to the status.
-	Releasing []netip.Addr
-	// Withheld are the addresses among Addresses that the status of another owner may still show,
-	// with which this owner can't share them. They may stay in this owner's status, but must not be
-	// added to it.
-	Withheld []netip.Addr
 	// Err says why the request failed. Missing says why there is
 	// only one address of two families if one is sufficient.
 	Err, Missing error
@@ -64,16 +57,8 @@ type allocation struct {
 	Changed bool
 }
 
-// waits reports whether a status that shows these addresses must not be written yet.
-func (g allocation) waits(shown []netip.Addr) bool {
-	return slices.ContainsFunc(g.Withheld, func(a netip.Addr) bool { return !slices.Contains(shown, a) })
-}
-
-// allocations has the addresses of all owners, the pending requests, and the reservations
-// of former addresses. Allocators know only decisions; statuses follow by writes that may
-// fail, or succeed without a response. So an address that an owner loses is reserved
-// until a version of the owner's status is known that doesn't have it: that is how no
-// address is ever in two statuses.
+// allocations has the addresses of all owners, the pending requests, and the objects of assigned
+// addresses. Allocators decide; an owner has an address once the address's object lists it.
 //
 // Methods may be called concurrently, but not for the same owner.
 type allocations struct {
@@ -85,15 +70,13 @@ type allocations struct {
 	pools      []addressPool // in the order in which they are tried
 	namespaces map[string]labels.Set
 	// untagged allocates in the untagged network, tagged in each VLAN.
-	untagged     *alloc.Allocator
-	tagged       map[lb.Segment]*alloc.Allocator
-	records      map[alloc.Owner]*record
-	reservations []*reservation
-	// retained are released addresses of the untagged network, by now, the clock.
-	retained map[netip.Addr]retention
+	untagged *alloc.Allocator
+	tagged   map[lb.Segment]*alloc.Allocator
+	records  map[alloc.Owner]*record
+	objects  addressObjects
 	now      func() time.Time
 	// foreign are the Services that other controllers serve.
-	foreign map[alloc.Owner]*foreignService
+	foreign foreignServices
 	// supplyChanged says that pending requests may succeed now.
 	supplyChanged bool
 }
@@ -114,9 +97,9 @@ func newAllocations(wake func(alloc.Owner)) *allocations {
 		untagged:   alloc.New(),
 		tagged:     map[lb.Segment]*alloc.Allocator{},
 		records:    map[alloc.Owner]*record{},
-		retained:   map[netip.Addr]retention{},
+		objects:    addressObjects{byName: map[string]*v1alpha1.AssignedAddress{}, listed: map[alloc.Owner]map[string]bool{}},
 		now:        time.Now,
-		foreign:    map[alloc.Owner]*foreignService{},
+		foreign:    foreignServices{},
 	}
 }
 
@@ -161,41 +144,28 @@ func (l *allocations) Get(owner alloc.Owner) allocation {
 	return allocation{}
 }
 
-// Has reports whether an owner has a request.
+// Has reports whether an owner has a request, or the object of an address lists it.
 func (l *allocations) Has(owner alloc.Owner) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.records[owner] != nil
+	return l.records[owner] != nil || len(l.objects.listed[owner]) > 0
 }
 
-// StatusWritten says that a new version of the owner's status was written, which shows
-// these addresses: earlier writes can't succeed any more, so reserved addresses that
-// aren't shown are free.
-func (l *allocations) StatusWritten(owner alloc.Owner, shown []netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.free(func(g *reservation) bool { return g.owner == owner && !slices.Contains(shown, g.address) })
-	l.serveWaiting()
-	l.dropEmpty()
-}
-
-// Release frees all addresses of an owner that was deleted, or has none in its status and
+// Release ends the request of an owner that was deleted, or has no address in its status and
 // requests none.
 func (l *allocations) Release(owner alloc.Owner) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var former []netip.Addr
 	if r := l.records[owner]; r != nil {
 		space := l.spaceOf(r.request.Segment)
-		if space == l.untagged {
-			former = l.allocation(r).Addresses
-		}
+		former := space.Of(owner)
 		space.Release(owner)
 		delete(l.records, owner)
+		for _, h := range former {
+			l.refresh(h.Address, r.request.Segment)
+		}
 		l.supplyChanged = true
 	}
-	l.free(func(g *reservation) bool { return g.owner == owner })
-	l.retain(owner, former)
 	l.serveWaiting()
 	l.dropEmpty()
 }
@@ -219,7 +189,8 @@ func (l *allocations) update(r *record, q addressRequest) {
 	}
 	for _, h := range had {
 		if former.Segment != q.Segment || !slices.ContainsFunc(result.Addresses, func(a alloc.Address) bool { return a.Address == h.Address }) {
-			l.reserve(former, h.Address)
+			l.refresh(h.Address, former.Segment)
+			l.supplyChanged = true
 		}
 	}
 }
@@ -236,15 +207,6 @@ func (l *allocations) allocation(r *record) allocation {
 	g := allocation{Err: r.err, Missing: r.missing}
 	for _, h := range l.spaceOf(r.request.Segment).Of(r.request.Owner) {
 		g.Addresses = append(g.Addresses, h.Address)
-	}
-	for _, gone := range l.reservations {
-		switch {
-		case gone.owner == r.request.Owner:
-			g.Releasing = append(g.Releasing, gone.address)
-		case gone.space == l.spaceOf(r.request.Segment) && slices.Contains(g.Addresses, gone.address) &&
-			!gone.holding.CanShare(&alloc.Holding{Owner: r.request.Owner, Ports: r.request.Ports, Sharing: r.request.Sharing}):
-			g.Withheld = append(g.Withheld, gone.address)
-		}
 	}
 	return g
 }
@@ -297,7 +259,6 @@ func (l *allocations) SetPools(pools []addressPool) []alloc.Owner {
 		supplies = append(supplies, p.Pool)
 	}
 	l.untagged.SetPools(supplies)
-	l.expire()
 	l.supplyChanged = true
 	l.serveWaiting()
 	return l.owners()
@@ -382,53 +343,6 @@ func (l *allocations) dropEmpty() {
 	maps.DeleteFunc(l.tagged, func(_ lb.Segment, space *alloc.Allocator) bool { return space.Empty() })
 }
 
-// reservation is a former address of an owner that its status may still show. In the
-// allocator it is the holding of a pseudo-owner with the same ports and sharing.
-type reservation struct {
-	owner   alloc.Owner
-	address netip.Addr
-	space   *alloc.Allocator
-	holding alloc.Holding
-}
-
-// reserve reserves an address that an owner, by its former request, just lost.
-func (l *allocations) reserve(former addressRequest, address netip.Addr) {
-	g := &reservation{
-		owner: former.Owner, address: address, space: l.spaceOf(former.Segment),
-		holding: alloc.Holding{
-			Owner:     alloc.Owner{Kind: fmt.Sprintf("%s releasing %s", former.Owner.Kind, address), Namespace: former.Owner.Namespace, Name: former.Owner.Name},
-			Addresses: []netip.Addr{address}, Ports: former.Ports, Sharing: former.Sharing,
-		},
-	}
-	if slices.ContainsFunc(l.reservations, func(o *reservation) bool { return o.space == g.space && o.holding.Owner == g.holding.Owner }) {
-		return
-	}
-	l.reservations = append(l.reservations, g)
-	g.space.Reserve(g.holding)
-}
-
-// free ends reservations. Other reservations of the same addresses stay.
-func (l *allocations) free(settled func(*reservation) bool) {
-	var freed []*reservation
-	l.reservations = slices.DeleteFunc(l.reservations, func(g *reservation) bool {
-		if !settled(g) {
-			return false
-		}
-		g.space.Release(g.holding.Owner)
-		freed = append(freed, g)
-		return true
-	})
-	l.supplyChanged = l.supplyChanged || len(freed) > 0
-	for _, g := range l.reservations {
-		g.space.Reserve(g.holding)
-	}
-	for _, g := range freed {
-		if g.space == l.untagged {
-			l.retain(g.owner, []netip.Addr{g.address})
-		}
-	}
-}
-
 // adopted is the request of an object and the addresses in its status.
 type adopted struct {
 	addressRequest
@@ -438,10 +352,10 @@ type adopted struct {
 	Foreign, Claimable bool
 }
 
-// Adopt takes over the addresses in statuses, after SetPools and SetNamespace and before
-// the first Request. If two objects that don't share have the same address the older one
-// keeps it, and the address is to be released by the other. Then pending requests are
-// served, the oldest first. It returns the conflicts.
+// Adopt takes over the addresses whose objects list an owner, and those in statuses without such an
+// object, after SetPools, SetNamespace and Observe, and before the first Request. If two owners that
+// don't share have the same address the listed one keeps it, else the older one. Then pending
+// requests are served, the oldest first. It returns the conflicts.
 func (l *allocations) Adopt(objects []adopted) []alloc.Conflict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -449,29 +363,47 @@ func (l *allocations) Adopt(objects []adopted) []alloc.Conflict {
 	ours := slices.DeleteFunc(slices.Clone(objects), func(o adopted) bool { return o.Foreign })
 	for _, o := range ours {
 		l.records[o.Owner] = &record{request: o.addressRequest}
+		listed := l.objects.of(o.Owner, o.Segment)
+		held := slices.DeleteFunc(slices.Clone(o.Addresses), func(a netip.Addr) bool { return !slices.Contains(listed, a) })
 		holdings[o.Segment] = append(holdings[o.Segment], alloc.Holding{
-			Owner: o.Owner, Created: o.Created, Addresses: o.Addresses, Ports: o.Ports, Sharing: o.Sharing,
+			Owner: o.Owner, Created: o.Created, Assigned: len(listed) > 0,
+			Addresses: slices.Concat(held, oneOfFamily(listed, held), o.Addresses), Ports: o.Ports, Sharing: o.Sharing,
 		})
 	}
 	var conflicts []alloc.Conflict
 	for segment, held := range holdings {
 		conflicts = append(conflicts, l.spaceOf(segment).Adopt(held)...)
 	}
-	for _, c := range conflicts {
-		l.reserve(l.records[c.Owner].request, c.Address)
-	}
 	for _, o := range objects {
 		if o.Foreign {
 			l.reserveForeign(o)
 		}
 	}
+	for _, object := range l.objects.byName {
+		l.refresh(addressIn(object))
+	}
 	for _, o := range ours {
 		r := l.records[o.Owner]
 		r.pending = len(l.allocation(r).Addresses) < len(o.Families)
 	}
+	for owner := range l.objects.listed {
+		if l.records[owner] == nil {
+			l.enqueue(owner) // doesn't exist, or isn't ours
+		}
+	}
 	l.supplyChanged = true
 	l.serveWaiting()
 	return conflicts
+}
+
+// oneOfFamily returns the first address of each family of which others has none.
+func oneOfFamily(all, others []netip.Addr) (first []netip.Addr) {
+	for _, a := range all {
+		if !slices.ContainsFunc(slices.Concat(others, first), func(o netip.Addr) bool { return alloc.FamilyOf(o) == alloc.FamilyOf(a) }) {
+			first = append(first, a)
+		}
+	}
+	return first
 }
 
 // unitMember is an owner with the labels that groups select by.
@@ -515,9 +447,6 @@ func (l *allocations) unit(owner alloc.Owner) (u unit) {
 	addresses := map[netip.Addr]bool{}
 	for _, o := range space.SharingGroup(owner) {
 		r := l.records[o]
-		if r == nil {
-			continue // a reservation
-		}
 		u.Members = append(u.Members, unitMember{o, r.request.Labels, l.namespaces[o.Namespace], r.request.Class})
 		for _, h := range space.Of(o) {
 			addresses[h.Address] = true

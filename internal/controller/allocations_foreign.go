@@ -3,20 +3,19 @@
 package controller
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/lb"
 )
 
 // foreignService is a Service that another controller serves. No other owner gets the addresses
 // in its status.
-type foreignService struct {
-	adopted
-	// reserved are the pseudo-owners of the addresses.
-	reserved []alloc.Owner
-}
+type foreignService struct{ adopted }
+
+type foreignServices map[alloc.Owner]*foreignService
 
 // AdoptForeign takes over the addresses in the status of a claimable Service that Fairlead hasn't
 // written, if pools that the Service may use contain them, no other owner has them, and no other
@@ -39,7 +38,7 @@ func (l *allocations) AdoptForeign(o adopted) bool {
 	}
 	l.releaseForeign(o.Owner)
 	holding := alloc.Holding{Owner: o.Owner, Created: o.Created, Addresses: o.Addresses, Ports: o.Ports, Sharing: o.Sharing}
-	if !l.untagged.CanAdopt(holding) {
+	if !l.admitted(o) || !l.untagged.CanAdopt(holding) {
 		l.reserveForeign(o)
 		return false
 	}
@@ -85,16 +84,32 @@ func (l *allocations) inPools(o adopted) bool {
 	return o.Claimable && l.untagged.Contain(l.allocRequest(o.addressRequest).Pools, o.Addresses)
 }
 
+// admitted reports whether the objects of a Service's addresses allow it as an owner.
+func (l *allocations) admitted(o adopted) bool {
+	return !slices.ContainsFunc(o.Addresses, func(a netip.Addr) bool {
+		object := l.objects.byName[v1alpha1.AssignedAddressName(a, nil)]
+		return object != nil && (len(blocking(object, entryOf(o.addressRequest))) > 0 ||
+			object.Spec.Retained != nil && object.Spec.Retained.Namespace != o.Owner.Namespace)
+	})
+}
+
 // reserveForeign has no other owner get the addresses in the status of a Service.
 func (l *allocations) reserveForeign(o adopted) {
 	l.releaseForeign(o.Owner)
-	f := &foreignService{adopted: o}
+	l.foreign[o.Owner] = &foreignService{o}
 	for _, a := range o.Addresses {
-		pseudo := alloc.Owner{Kind: fmt.Sprintf("other controller's %s with %s", o.Owner.Kind, a), Namespace: o.Owner.Namespace, Name: o.Owner.Name}
-		f.reserved = append(f.reserved, pseudo)
-		l.untagged.Reserve(alloc.Holding{Owner: pseudo, Addresses: []netip.Addr{a}, Ports: o.Ports})
+		l.refresh(a, lb.Segment{})
 	}
-	l.foreign[o.Owner] = f
+}
+
+// at returns a Service with an address in its status.
+func (all foreignServices) at(a netip.Addr) (owner alloc.Owner, found bool) {
+	for owner, f := range all {
+		if slices.Contains(f.Addresses, a) {
+			return owner, true
+		}
+	}
+	return alloc.Owner{}, false
 }
 
 func (l *allocations) releaseForeign(owner alloc.Owner) {
@@ -102,9 +117,9 @@ func (l *allocations) releaseForeign(owner alloc.Owner) {
 	if f == nil {
 		return
 	}
-	for _, pseudo := range f.reserved {
-		l.untagged.Release(pseudo)
-	}
 	delete(l.foreign, owner)
+	for _, a := range f.Addresses {
+		l.refresh(a, lb.Segment{})
+	}
 	l.supplyChanged = true
 }

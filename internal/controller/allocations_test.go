@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/spec"
@@ -104,59 +105,89 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// A former address is reserved until a status is known that doesn't show it.
+// write writes the objects of an owner's addresses, as far as others allow it.
+func write(l *allocations, owner alloc.Owner) {
+	for _, a := range l.Get(owner).Addresses {
+		if object, _ := l.Claim(owner, a, false); object != nil {
+			l.Observe(object.Name, object)
+		}
+	}
+}
+
+// leave removes an owner from the objects of its former addresses.
+func leave(l *allocations, owner alloc.Owner) {
+	for _, f := range l.Former(owner) {
+		if len(f.Spec.Owners) == 0 && f.Spec.Retained == nil {
+			l.Observe(objectName(f.address, f.segment), nil)
+			continue
+		}
+		l.Observe(f.Name, f.AssignedAddress)
+	}
+}
+
+// assign requests addresses, and writes their objects.
+func assign(l *allocations, q addressRequest) allocation {
+	g := l.Request(q)
+	write(l, q.Owner)
+	return g
+}
+
+// A former address is reserved until its object doesn't list the owner.
 func TestReleasing(t *testing.T) {
 	l, _ := withPool(t, "192.0.2.0/32")
-	l.Request(request("one", 2))
-	l.SetPools([]addressPool{pool(t, "main", "192.0.2.0/31", "", ""), pool(t, "other", "192.0.2.8/32", "", "")})
+	assign(l, request("one", 2))
+	pools := []addressPool{pool(t, "main", "192.0.2.0/31", "", ""), pool(t, "other", "192.0.2.8/32", "", "")}
+	l.SetPools(pools)
 	other := request("one", 2)
 	other.Pool = "other"
-	g := l.Request(other)
-	compare(t, "moved", g.Addresses, addresses("192.0.2.8"))
-	compare(t, "leaving", g.Releasing, addresses("192.0.2.0"))
+	compare(t, "moved", assign(l, other).Addresses, addresses("192.0.2.8"))
 	want := request("two", 1)
 	want.Wanted = addresses("192.0.2.0")
-	compare(t, "another", l.Request(want).Addresses, nil)
-	l.StatusWritten(owner("one"), addresses("192.0.2.0")) // shown still
-	compare(t, "another, while it is shown", l.Get(owner("two")).Addresses, nil)
-	l.StatusWritten(owner("one"), addresses("192.0.2.8"))
+	if g := l.Request(want); reason(g.Err) != alloc.Taken {
+		t.Errorf("another: %+v", g)
+	}
+	compare(t, "the former owner, by name", l.Request(request("one", 2)).Addresses, addresses("192.0.2.8"))
+	leave(l, owner("one"))
 	compare(t, "another, afterwards", l.Get(owner("two")).Addresses, addresses("192.0.2.0"))
-	compare(t, "leaving, afterwards", l.Get(owner("one")).Releasing, nil)
 }
 
-// Of two that show one address the older keeps it. When that goes it isn't free before
-// the other one doesn't show it any more either.
+// Of two whose statuses have one address the older keeps it, unless its object lists the other one.
 func TestConflict(t *testing.T) {
-	l, enqueued := withPool(t, "192.0.2.0/31")
-	conflicts := l.Adopt([]adopted{
-		{addressRequest: request("younger", 1), Addresses: addresses("192.0.2.0")},
-		{addressRequest: request("older", 2), Addresses: addresses("192.0.2.0")},
-		{addressRequest: request("waiting", 3)},
-		{addressRequest: request("waiting longer", 4)},
-	})
-	if len(conflicts) != 1 || conflicts[0].Owner != owner("younger") {
-		t.Errorf("conflicts %v", conflicts)
-	}
-	compare(t, "waiting longer", l.Get(owner("waiting longer")).Addresses, addresses("192.0.2.1"))
-	compare(t, "leaving", l.Get(owner("younger")).Releasing, addresses("192.0.2.0"))
-	older := l.Get(owner("older"))
-	compare(t, "withheld", older.Withheld, addresses("192.0.2.0"))
-	if older.waits(older.Addresses) || !older.waits(nil) {
-		t.Errorf("%+v: it may stay in the status, and must not be added to it", older)
-	}
-	l.Release(owner("older"))
-	compare(t, "waiting", l.Get(owner("waiting")).Addresses, nil)
-	l.StatusWritten(owner("younger"), nil)
-	compare(t, "waiting, afterwards", l.Get(owner("waiting")).Addresses, addresses("192.0.2.0"))
-	if want := []string{"waiting longer", "waiting"}; !slices.Equal(*enqueued, want) {
-		t.Errorf("enqueued %v, want %v", *enqueued, want)
+	for name, listed := range map[string]string{"younger": "older", "older": "younger"} {
+		l, enqueued := withPool(t, "192.0.2.0/31")
+		if listed == "younger" {
+			object := &v1alpha1.AssignedAddress{Spec: v1alpha1.AssignedAddressSpec{Address: "192.0.2.0"}}
+			object.Name, object.Spec.Owners = "192.0.2.0", []v1alpha1.AddressOwner{entryOf(request("younger", 1))}
+			l.Observe(object.Name, object)
+		}
+		conflicts := l.Adopt([]adopted{
+			{addressRequest: request("younger", 1), Addresses: addresses("192.0.2.0")},
+			{addressRequest: request("older", 2), Addresses: addresses("192.0.2.0")},
+			{addressRequest: request("waiting", 3)},
+			{addressRequest: request("waiting longer", 4)},
+		})
+		if len(conflicts) != 1 || conflicts[0].Owner != owner(name) {
+			t.Errorf("conflicts %v, want one of %s", conflicts, name)
+		}
+		compare(t, "who keeps it", l.Get(owner(listed)).Addresses, addresses("192.0.2.0"))
+		compare(t, "waiting longer", l.Get(owner("waiting longer")).Addresses, addresses("192.0.2.1"))
+		compare(t, "the other", l.Get(owner(name)).Addresses, nil)
+		if !slices.Contains(*enqueued, "waiting longer") {
+			t.Errorf("enqueued %v", *enqueued)
+		}
 	}
 }
 
-// Two share an address, and one changes its key while there is no controller. Its ports at
-// that address aren't given to others until it no longer shows the address.
+// Two share an address, and one changes its key while there is no controller. Its ports at that address
+// aren't given to others until the address's object doesn't list it.
 func TestConflictOfSharers(t *testing.T) {
+	former, _ := withPool(t, "192.0.2.0/31")
+	assign(former, sharing("older", 9, 80))
+	assign(former, sharing("changed", 2, 81))
 	l, _ := withPool(t, "192.0.2.0/31")
+	for name, object := range former.objects.byName {
+		l.Observe(name, object)
+	}
 	changed := sharing("changed", 2, 81)
 	changed.Sharing.Key = "other"
 	l.Adopt([]adopted{
@@ -164,12 +195,20 @@ func TestConflictOfSharers(t *testing.T) {
 		{addressRequest: changed, Addresses: addresses("192.0.2.0")},
 	})
 	compare(t, "changed", l.Get(owner("changed")).Addresses, addresses("192.0.2.1"))
-	third := sharing("third", 3, 81)
-	compare(t, "third", l.Request(third).Addresses, nil)
-	l.Request(sharing("fourth", 4, 82))
-	compare(t, "another port", l.Get(owner("fourth")).Addresses, addresses("192.0.2.0"))
-	l.StatusWritten(owner("changed"), addresses("192.0.2.1"))
-	compare(t, "third, afterwards", l.Get(owner("third")).Addresses, addresses("192.0.2.0"))
+	third, fourth := sharing("third", 3, 81), sharing("fourth", 4, 82)
+	for _, q := range []addressRequest{third, fourth} {
+		compare(t, q.Owner.Name, l.Request(q).Addresses, addresses("192.0.2.0"))
+	}
+	if _, blockedBy := l.Claim(third.Owner, addresses("192.0.2.0")[0], false); !slices.Equal(blockedBy, []alloc.Owner{owner("changed")}) {
+		t.Errorf("third is blocked by %v", blockedBy)
+	}
+	if object, blockedBy := l.Claim(fourth.Owner, addresses("192.0.2.0")[0], false); object == nil {
+		t.Errorf("another port is blocked by %v", blockedBy)
+	}
+	leave(l, owner("changed"))
+	if object, blockedBy := l.Claim(third.Owner, addresses("192.0.2.0")[0], false); object == nil {
+		t.Errorf("third, afterwards, is blocked by %v", blockedBy)
+	}
 }
 
 // An owner with an invalid request keeps its addresses and gets no others. Its ports are still
@@ -184,10 +223,7 @@ func TestInvalidRequest(t *testing.T) {
 	compare(t, "three, with its new port", l.Request(sharing("three", 1, 8080)).Addresses, addresses("192.0.2.1"))
 	compare(t, "four, with its old port", l.Request(sharing("four", 1, 80)).Addresses, addresses("192.0.2.0"))
 	unclear.Ports = []alloc.Port{{Number: 443, Protocol: lb.TCP}}
-	g := l.Request(unclear)
-	compare(t, "a port that another has", g.Addresses, nil)
-	compare(t, "leaving", g.Releasing, addresses("192.0.2.0"))
-	compare(t, "withheld from an owner that can share", l.Get(owner("two")).Withheld, nil)
+	compare(t, "a port that another has", l.Request(unclear).Addresses, nil)
 	if l.Waiting() != 0 {
 		t.Errorf("%d wait", l.Waiting())
 	}
@@ -220,9 +256,7 @@ func TestPools(t *testing.T) {
 		t.Errorf("concerned %v of nothing new", concerned)
 	}
 	l.SetNamespace("a", nil, false)
-	g := l.Request(request("c", 1))
-	compare(t, "not by namespace", g.Addresses, nil)
-	compare(t, "leaving", g.Releasing, addresses("192.0.2.9"))
+	compare(t, "not by namespace", l.Request(request("c", 1)).Addresses, nil)
 }
 
 // Every tagged network has its own addresses, without pools.
@@ -234,13 +268,11 @@ func TestSegments(t *testing.T) {
 		return w
 	}
 	compare(t, "untagged", l.Request(request("untagged", 1)).Addresses, addresses("192.0.2.0"))
-	compare(t, "7", l.Request(in("seven", 7)).Addresses, addresses("192.0.2.0"))
+	compare(t, "7", assign(l, in("seven", 7)).Addresses, addresses("192.0.2.0"))
 	compare(t, "7 again", l.Request(in("again", 7)).Addresses, nil)
-	g := l.Request(in("seven", 8))
-	compare(t, "moved to 8", g.Addresses, addresses("192.0.2.0"))
-	compare(t, "leaving 7", g.Releasing, addresses("192.0.2.0"))
+	compare(t, "moved to 8", assign(l, in("seven", 8)).Addresses, addresses("192.0.2.0"))
 	compare(t, "7, while it is being left", l.Get(owner("again")).Addresses, nil)
-	l.StatusWritten(owner("seven"), nil)
+	leave(l, owner("seven"))
 	compare(t, "7, afterwards", l.Get(owner("again")).Addresses, addresses("192.0.2.0"))
 	l.Release(owner("again"))
 	l.Release(owner("seven"))
@@ -332,7 +364,7 @@ func TestWrittenStatuses(t *testing.T) {
 	web := owner("web")
 	expect := func(svc *corev1.Service, differs bool) {
 		t.Helper()
-		if w.differs(web, svc) != differs {
+		if w.differs(web, svc, nil) != differs {
 			t.Errorf("%v differs: %t", svc.Status.LoadBalancer.Ingress, !differs)
 		}
 	}
@@ -343,7 +375,7 @@ func TestWrittenStatuses(t *testing.T) {
 	}
 	for _, p := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"} {
 		expect(shows(p), false)
-		if !w.has(web, corev1.LoadBalancerIngress{IP: p}) {
+		if !w.has(web, corev1.LoadBalancerIngress{IP: p}, nil) {
 			t.Errorf("%s isn't Fairlead's", p)
 		}
 	}
@@ -353,6 +385,12 @@ func TestWrittenStatuses(t *testing.T) {
 	expect(shows("192.0.2.4"), true)
 	w.set(web, addresses("192.0.2.3"))
 	expect(shows("192.0.2.2"), true)
+	if late := shows("192.0.2.5"); w.differs(web, late, addresses("192.0.2.5")) {
+		t.Error("an address whose object lists the Service is another controller's")
+	}
+	if w.set(web, addresses("192.0.2.2", "2001:db8::2")); !w.differs(web, shows("192.0.2.2"), addresses("192.0.2.2", "2001:db8::2")) {
+		t.Error("a removed address isn't noticed")
+	}
 	w.delete(web)
 	expect(shows("lb.example.com"), true)
 }

@@ -40,7 +40,7 @@ func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
 		{core, meta.RESTScopeRoot, []string{"Node", "Namespace"}},
 		{discoveryv1.SchemeGroupVersion, meta.RESTScopeNamespace, []string{"EndpointSlice"}},
 		{own, meta.RESTScopeNamespace, []string{"LoadBalancer"}},
-		{own, meta.RESTScopeRoot, []string{"AddressPool", "LoadBalancerGroup", "BGPPeer", "BalancerNode"}},
+		{own, meta.RESTScopeRoot, []string{"AddressPool", "AssignedAddress", "LoadBalancerGroup", "BGPPeer", "BalancerNode"}},
 	} {
 		for _, kind := range of.kinds {
 			mapper.Add(of.version.WithKind(kind), of.scope)
@@ -152,7 +152,7 @@ func (f *cacheFiller) ready(*http.Request) error {
 func kinds() []client.Object {
 	return []client.Object{
 		&corev1.Service{}, &discoveryv1.EndpointSlice{}, namespaceMetadata(),
-		&v1alpha1.AddressPool{}, &v1alpha1.LoadBalancerGroup{}, &v1alpha1.LoadBalancer{},
+		&v1alpha1.AddressPool{}, &v1alpha1.AssignedAddress{}, &v1alpha1.LoadBalancerGroup{}, &v1alpha1.LoadBalancer{},
 		ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Pod{}}, ofNodesCluster{&corev1.Service{}},
 	}
 }

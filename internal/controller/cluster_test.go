@@ -99,7 +99,7 @@ func (w *testCluster) sweep() {
 			}
 		}
 	}
-	for _, kind := range []client.Object{&v1alpha1.AddressPool{}, &v1alpha1.LoadBalancerGroup{}, &v1alpha1.BGPPeer{}, &v1alpha1.BalancerNode{}, &corev1.Node{}} {
+	for _, kind := range []client.Object{&v1alpha1.AddressPool{}, &v1alpha1.AssignedAddress{}, &v1alpha1.LoadBalancerGroup{}, &v1alpha1.BGPPeer{}, &v1alpha1.BalancerNode{}, &corev1.Node{}} {
 		if err := w.DeleteAllOf(ctx, kind); err != nil {
 			w.Error(err)
 		}
@@ -494,6 +494,7 @@ func clusterRules() []rbacv1.PolicyRule {
 		{APIGroups: []string{""}, Resources: []string{"nodes", "namespaces"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{v1alpha1.Group}, Resources: []string{"loadbalancers"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{v1alpha1.Group}, Resources: []string{"assignedaddresses"}, Verbs: []string{"create", "delete", "get", "list", "update", "watch"}},
 		{APIGroups: []string{v1alpha1.Group}, Resources: []string{"addresspools", "balancernodes", "bgppeers", "loadbalancergroups"}, Verbs: []string{"list", "watch"}},
 		{
 			APIGroups: []string{v1alpha1.Group},

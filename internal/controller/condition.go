@@ -17,7 +17,6 @@ import (
 const (
 	reasonAllocated       = "Allocated"
 	reasonPartlyAllocated = "PartlyAllocated"
-	reasonTakenOver       = "TakenOver"
 	reasonReleasing       = "Releasing"
 	reasonAccepted        = "Accepted"
 	reasonBadAnnotation   = "BadAnnotation"

@@ -6,28 +6,12 @@
 // "fairlead controller" runs it. Package alloc has the rules, without
 // any Kubernetes types.
 //
-// No address is ever in two statuses. Only the holder of a Lease writes, and its writes
-// obey six rules, whatever fails or stalls in between:
+// No address is in the statuses of two owners that can't share it, whatever fails or stalls, and however
+// many controllers run: an address has one owner by the object of its name, an AssignedAddress, which is
+// written before any status. docs/design/addresses.md has the rules.
 //
-//  1. A write is based on the version of the object for which it was decided; the API
-//     server rejects it for any other version (metadata.resourceVersion).
-//  2. A write adds an address only to a status that has none of the family. Changing an
-//     address takes two writes: one removes it, another adds the new one.
-//  3. An address that an owner loses is reserved until a later version of the owner's
-//     status without it was written, or the owner was read from the API server itself,
-//     not the cache, and not found (allocations). Meanwhile the address is added to no
-//     status of an owner who can't share it.
-//  4. A write that adds addresses is made only if the Lease was renewed recently,
-//     measured from after the object was read (leaseGuard).
-//  5. A new leader lists all objects at the API server itself. For objects whose status
-//     has room for an address, or whose request is invalid, it writes a new version before
-//     it assigns any address (initialSync). Rule 1 then rejects delayed writes of an
-//     earlier leader, which can't have read a newer version by rule 4. An object whose
-//     write the API server rejects for a minute is adopted without it, so that it delays
-//     no others: a policy that rejects it rejects an earlier leader's write too.
-//  6. A version of an object that is older than the version of the last decision is ignored,
-//     unless the API server itself has no newer one: a cache may be older than the list of
-//     rule 5.
+// A version of an object that is older than the version of the last decision is ignored, unless the API
+// server itself has no newer one: a cache may be older than the lists of the initial sync.
 package controller
 
 import (
@@ -126,13 +110,6 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		options.DefaultClass = DefaultClassNever
 	}
 	d := newDeps(options)
-	if options.LeaderElect {
-		lease, err := newLease(config, options)
-		if err != nil {
-			return err
-		}
-		d.lease = lease
-	}
 	mgr, err := newManager(config, options, d)
 	if err != nil {
 		return err
@@ -164,19 +141,18 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 }
 
 // newLease returns the Lease for leader election.
-func newLease(config *rest.Config, options Options) (*leaseGuard, error) {
+func newLease(config *rest.Config, options Options) (resourcelock.Interface, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, err
 	}
 	identity := fmt.Sprintf("%s_%d_%d", host, os.Getpid(), time.Now().UnixNano())
-	term := renewal(options.LeaseDuration)
 	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, options.Namespace, leaseName,
-		resourcelock.ResourceLockConfig{Identity: identity}, config, term)
+		resourcelock.ResourceLockConfig{Identity: identity}, config, renewal(options.LeaseDuration))
 	if err != nil {
 		return nil, fmt.Errorf("lease %s/%s: %w", options.Namespace, leaseName, err)
 	}
-	return newLeaseGuard(lock, term), nil
+	return lock, nil
 }
 
 // renewal is how long a leader continues without renewing its Lease: less than the lease
@@ -203,8 +179,12 @@ func newManager(config *rest.Config, options Options, d *deps) (manager.Manager,
 		// The Lease is released after all reconcilers have ended.
 		LeaderElectionReleaseOnCancel: true,
 	}
-	if d.lease != nil {
-		o.LeaderElectionResourceLockInterface = d.lease
+	if options.LeaderElect {
+		lease, err := newLease(config, options)
+		if err != nil {
+			return nil, err
+		}
+		o.LeaderElectionResourceLockInterface = lease
 	}
 	o.Controller.SkipNameValidation = new(true) // two in one process, in tests
 	o.Controller.CacheSyncTimeout = cacheSyncTimeout
@@ -266,6 +246,7 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 		add("loadbalancerpolicy", policyReconciler{o}.reconcile, 1, &trigger{}, enqueueAll(policyDelay), policyChanged,
 			&v1alpha1.LoadBalancerGroup{}, &v1alpha1.AddressPool{}, ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Service{}}),
 		add("namespace", namespaceReconciler{o}.reconcile, 1, &trigger{}, each, nil, namespaceMetadata()),
+		add("assignedaddress", addressReconciler{o}.reconcile, 1, &trigger{}, each, nil, &v1alpha1.AssignedAddress{}),
 		add("addresspool", pools.reconcile, 1, &o.pools, enqueuePools(), poolsChanged,
 			&v1alpha1.AddressPool{}, &corev1.Service{}, &v1alpha1.LoadBalancer{}),
 		add("loadbalancergroup", groups.reconcile, 1, &o.members, enqueueAll(placementDelay), membersChanged,

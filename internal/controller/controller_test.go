@@ -3,14 +3,12 @@
 package controller_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -599,28 +597,32 @@ func loadBalancers(w *testCluster) {
 	}
 }
 
-// A new leader writes new versions of objects whose status has room for an address, so that delayed
-// writes of the former leader are rejected.
+// The next controller writes the objects of addresses that have none, as after an upgrade, and no Services.
 func takeOver(w *testCluster) {
 	r := w.run()
 	w.knownPool("main", "192.0.2.0/32")
-	w.has(w.service("served"), "192.0.2.0")
+	served := w.service("served")
+	w.has(served, "192.0.2.0")
 	open := w.service("open")
 	w.says(open, v1alpha1.ConditionServiceAllocated, no, "PoolExhausted")
 	w.awaitEvents(open, "Warning PoolExhausted")
 	r.stop()
-	decided := open.DeepCopy()
+	address := &v1alpha1.AssignedAddress{ObjectMeta: metav1.ObjectMeta{Name: "192.0.2.0"}}
+	w.remove(address)
 	w.run()
-	w.awaitObject(open, "a new version", func() error {
-		if open.ResourceVersion == decided.ResourceVersion {
-			return errors.New("none yet")
+	w.awaitObject(address, "an owner", func() error {
+		if o := address.Spec.Owners; len(o) != 1 || o[0].Name != "served" || o[0].ResourceVersion != served.ResourceVersion {
+			return fmt.Errorf("owners %v", o)
 		}
 		return nil
 	})
-	w.says(open, v1alpha1.ConditionServiceAllocated, no, "PoolExhausted")
-	decided.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.0"}}
-	if err := w.Status().Update(w.Context(), decided); !apierrors.IsConflict(err) {
-		w.Errorf("what was decided before: error %v, want a conflict", err)
+	for _, svc := range []*corev1.Service{served, open} {
+		before := svc.ResourceVersion
+		if w.has(svc, map[string]string{"served": "192.0.2.0"}[svc.Name]); svc.ResourceVersion != before {
+			w.Errorf("%s was written", svc.Name)
+		}
 	}
-	w.awaitEvents(open, "Warning PoolExhausted") // and not once more
+	w.remove(served)
+	w.has(open, "192.0.2.0")
+	w.awaitEvents(open, "Warning PoolExhausted", "Normal Allocated")
 }

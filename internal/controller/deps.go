@@ -36,7 +36,6 @@ type deps struct {
 	log          *slog.Logger
 
 	options     Options
-	lease       *leaseGuard
 	allocations *allocations
 	groups      *assignments
 	policies    policies
@@ -149,16 +148,22 @@ func (o *deps) forget(ctx context.Context, kind string, name types.NamespacedNam
 	case !apierrors.IsNotFound(err):
 		return reconcile.Result{}, err
 	}
-	o.release(owner)
-	return reconcile.Result{}, nil
+	return reconcile.Result{}, o.release(ctx, owner)
 }
 
-// release releases the addresses of an owner whose status is known not to show any.
-func (o *deps) release(owner alloc.Owner) {
+// release releases the addresses of an owner that doesn't exist any more, or whose status has no address
+// and gets none.
+func (o *deps) release(ctx context.Context, owner alloc.Owner) error {
 	o.allocations.Release(owner)
 	o.groups.delete(owner)
 	o.written.delete(owner)
 	o.enqueueCounts()
+	for _, f := range o.allocations.Former(owner) {
+		if err := o.remove(ctx, f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // trigger is a source of requests for objects that didn't change themselves. It never

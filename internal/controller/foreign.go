@@ -200,18 +200,19 @@ func (o *deps) enqueueClaimable(ctx context.Context) {
 // reports whether it has left the Service.
 func (r serviceReconciler) yield(ctx context.Context, svc *corev1.Service) (bool, error) {
 	owner := ownerOf(kindService, svc)
-	if !r.written.differs(owner, svc) {
+	listed := r.allocations.Listed(owner)
+	if !r.written.differs(owner, svc, listed) {
 		return false, nil
 	}
 	var now corev1.Service // the cache may be behind this controller's own writes
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(svc), &now); err != nil {
 		return false, err
 	}
-	if !r.written.differs(owner, &now) {
+	if !r.written.differs(owner, &now, listed) {
 		return false, nil
 	}
 	foreign := slices.DeleteFunc(slices.Clone(now.Status.LoadBalancer.Ingress), func(i corev1.LoadBalancerIngress) bool {
-		return r.written.has(owner, i)
+		return r.written.has(owner, i, listed)
 	})
 	what := "removed the addresses"
 	if len(foreign) > 0 {
@@ -233,7 +234,9 @@ func (r serviceReconciler) yield(ctx context.Context, svc *corev1.Service) (bool
 		return true, err
 	}
 	r.recordEvents(&now, before, []metav1.Condition{c})
-	r.release(owner)
+	if err := r.release(ctx, owner); err != nil {
+		return true, err
+	}
 	if len(foreign) > 0 {
 		r.adoptForeign(&now) // reserves the addresses: it was left
 	}
@@ -296,9 +299,9 @@ func (w *writtenStatuses) delete(owner alloc.Owner) {
 	delete(w.owners, owner)
 }
 
-// differs reports whether a Service's status shows other points than were written; a first look
-// at a Service records its addresses.
-func (w *writtenStatuses) differs(owner alloc.Owner, svc *corev1.Service) bool {
+// differs reports whether a Service's status shows other points than were written; a first look at a
+// Service records its addresses. An earlier leader wrote addresses whose objects list the Service.
+func (w *writtenStatuses) differs(owner alloc.Owner, svc *corev1.Service, listed []netip.Addr) bool {
 	shown := service{svc}.shown()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -307,16 +310,27 @@ func (w *writtenStatuses) differs(owner alloc.Owner, svc *corev1.Service) bool {
 		s = &writtenStatus{last: shown}
 		w.owners[owner] = s
 	}
-	return len(shown) < len(svc.Status.LoadBalancer.Ingress) || !s.shows(shown) // fewer: a host name
+	if len(shown) < len(svc.Status.LoadBalancer.Ingress) { // a host name
+		return true
+	}
+	if !within(shown, s.last) && within(shown, listed) {
+		s.last = shown
+	}
+	return !s.shows(shown)
+}
+
+// within reports whether some addresses are all among others.
+func within(some, others []netip.Addr) bool {
+	return !slices.ContainsFunc(some, func(a netip.Addr) bool { return !slices.Contains(others, a) })
 }
 
 // has reports whether an ingress point was written.
-func (w *writtenStatuses) has(owner alloc.Owner, point corev1.LoadBalancerIngress) bool {
+func (w *writtenStatuses) has(owner alloc.Owner, point corev1.LoadBalancerIngress, listed []netip.Addr) bool {
 	a, err := netip.ParseAddr(point.IP)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.owners[owner]
-	return err == nil && s != nil && (slices.Contains(s.last, a) || slices.Contains(slices.Concat(s.attempted...), a))
+	return err == nil && s != nil && (slices.Contains(s.last, a) || slices.Contains(listed, a) || slices.Contains(slices.Concat(s.attempted...), a))
 }
 
 // correct reports whether missing addresses may be added again, and records that a status shows

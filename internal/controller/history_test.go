@@ -5,66 +5,69 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go4.org/netipx"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
 	"fairlead.io/fairlead/test/fuzzrand"
 )
 
-// version is an object as the API server has it at one time.
-type version struct {
-	number  int // greater than all numbers of earlier versions
-	request addressRequest
-	shown   []netip.Addr
-}
-
-// write is one that was sent, on top of a version: it comes true at any time later,
-// if the object is still of that version.
-type write struct {
-	owner alloc.Owner
-	base  int
-	shown []netip.Addr
-}
-
-// history is an API server and a controller between which everything goes wrong that
-// can: caches are behind, writes are refused, answers are lost, and writes come true
-// long after their sender has been replaced.
+// history is an API server with controllers, of which several run at once, between which everything
+// fails that can: caches are stale, writes are refused, responses are lost, and writes arrive long after
+// their sender was replaced.
 type history struct {
 	*testing.T
-	rand    *rand.Rand
-	clock   int
-	pools   []addressPool
-	objects map[alloc.Owner][]version // all versions, none of deleted ones
-	late    []write
+	*memory
+	rand  *rand.Rand
+	pools []addressPool
+	// running are controllers, the newest last.
+	running []serviceReconciler
+	// late are writes that arrive at any time.
+	late []func() error
 	// said has the requests of owners since they show an address.
 	said map[netip.Addr]map[alloc.Owner][]addressRequest
-	// read is the version that the controller's cache had last.
-	read        map[alloc.Owner]int
-	allocations *allocations
 }
 
-// No fault lets two owners show an address that they can't share. When faults end, all owners get
-// the addresses that are free.
+const owners = 6
+
+// No fault and no second controller lets two owners show an address that they can't share. When faults
+// end, each address in a status has an object that lists the owner, and the reverse, and owners have the
+// addresses that are free.
 func TestAddressOwnersUnique(t *testing.T) {
-	const histories, steps = 500, 400
-	for seed := range uint64(histories) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			h := &history{T: t, rand: rand.New(rand.NewPCG(seed, 0)), objects: map[alloc.Owner][]version{}, said: map[netip.Addr]map[alloc.Owner][]addressRequest{}}
+	const histories, steps = 300, 400
+	seed := fuzzrand.Seed(t)
+	for i := range uint64(histories) {
+		synctest.Test(t, func(t *testing.T) {
+			h := &history{T: t, memory: newMemory(), rand: rand.New(rand.NewPCG(seed, i)), said: map[netip.Addr]map[alloc.Owner][]addressRequest{}}
+			h.written = h.see
 			h.setPools()
-			h.takeOver()
+			h.begin()
 			for range steps {
 				h.step()
+				time.Sleep(time.Second / 4)
 			}
 			h.settle()
 		})
+		if t.Failed() {
+			t.Fatalf("history %d of FAIRLEAD_SEED=%d", i, seed)
+		}
 	}
 	fuzzrand.Covered(t, histories, histories*steps)
 }
@@ -72,70 +75,80 @@ func TestAddressOwnersUnique(t *testing.T) {
 func (h *history) step() {
 	switch n := h.rand.IntN(100); {
 	case n < 15:
-		h.edit(h.owner())
+		h.edit(h.rand.IntN(owners))
 	case n < 22:
-		o := h.owner()
-		delete(h.objects, o)
-		h.see(o, addressRequest{}, nil)
-	case n < 27:
+		name := serviceName(h.rand.IntN(owners))
+		delete(h.services, name)
+		h.see(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}})
+	case n < 26:
 		h.setPools()
-		h.allocations.SetPools(h.pools)
-	case n < 30:
-		h.takeOver()
-	case n < 40:
+	case n < 28:
+		h.begin()
+	case n < 30 && len(h.running) > 1:
+		h.running = slices.Delete(h.running, 0, 1)
+	case n < 38:
 		h.deliver()
+	case n < 42:
+		h.passPools(h.running[h.rand.IntN(len(h.running))])
+	case n < 43 && len(h.addresses) > 0:
+		time.Sleep(time.Hour)
 	default:
-		h.reconcile(h.owner(), h.mayFail)
+		h.reconcile(h.running[h.rand.IntN(len(h.running))])
 	}
 }
 
-// owner picks one of few: pairs of them share addresses.
-func (h *history) owner() alloc.Owner {
-	return alloc.Owner{Kind: "Service", Namespace: "a", Name: fmt.Sprint(h.rand.IntN(6))}
+// serviceName is the name of one of few Services: pairs of the first four share addresses.
+func serviceName(number int) types.NamespacedName {
+	namespace := "a"
+	if number > 3 {
+		namespace = "b"
+	}
+	return types.NamespacedName{Namespace: namespace, Name: fmt.Sprint(number)}
 }
 
-// edit creates an object, or changes its request.
-func (h *history) edit(o alloc.Owner) {
-	number := int(o.Name[0] - '0')
-	w := addressRequest{Request: alloc.Request{Owner: o, Families: []alloc.Family{alloc.IPv4}}, Created: time.Unix(int64(number), 0)}
-	w.Ports = []alloc.Port{{Number: uint16(80 + number%2), Protocol: 6}}
+// edit creates a Service, or changes its specification.
+func (h *history) edit(number int) {
+	name := serviceName(number)
+	class := v1alpha1.LoadBalancerClass
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+		Namespace: name.Namespace, Name: name.Name, CreationTimestamp: metav1.NewTime(time.Unix(int64(number), 0)),
+		Annotations: map[string]string{},
+	}}
+	if old := h.newest(name); old != nil {
+		svc.Status = *old.Status.DeepCopy()
+	}
+	port := 80 + number%2
 	if number < 4 {
-		w.Sharing.Key = fmt.Sprint(number / 2)
+		svc.Annotations[v1alpha1.AnnotationSharingKey] = fmt.Sprint(number / 2)
 	}
 	if h.rand.IntN(4) == 0 {
-		w.Ports[0].Number = uint16(80 + h.rand.IntN(3))
+		port = 80 + h.rand.IntN(3)
 	}
 	if h.rand.IntN(4) == 0 {
-		w.Sharing.Key = fmt.Sprint(h.rand.IntN(2))
+		svc.Annotations[v1alpha1.AnnotationSharingKey] = fmt.Sprint(h.rand.IntN(2))
 	}
+	svc.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: &class, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}}
+	svc.Spec.Ports = []corev1.ServicePort{{Port: int32(port), Protocol: corev1.ProtocolTCP}}
 	if h.rand.IntN(2) == 0 {
-		w.Families, w.Partial = append(w.Families, alloc.IPv6), h.rand.IntN(2) == 0
+		svc.Spec.IPFamilies = append(svc.Spec.IPFamilies, corev1.IPv6Protocol)
+		svc.Spec.IPFamilyPolicy = new([]corev1.IPFamilyPolicy{corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack}[h.rand.IntN(2)])
 	}
-	if h.rand.IntN(3) == 0 {
-		w.Wanted = []netip.Addr{netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", h.rand.IntN(4)))}
+	switch h.rand.IntN(12) {
+	case 0, 1, 2, 3:
+		svc.Annotations[v1alpha1.AnnotationAddresses] = fmt.Sprintf("192.0.2.%d", h.rand.IntN(4))
+	case 4:
+		svc.Annotations[v1alpha1.AnnotationAddresses] = "invalid"
 	}
-	if h.rand.IntN(8) == 0 {
-		w = w.reject("", errors.New("invalid"))
-	}
-	var shown []netip.Addr
-	if all := h.objects[o]; len(all) > 0 {
-		shown = all[len(all)-1].shown
-	}
-	h.put(o, w, shown)
+	h.put(svc)
 }
 
-func (h *history) put(o alloc.Owner, w addressRequest, shown []netip.Addr) {
-	h.clock++
-	w.Version = strconv.Itoa(h.clock)
-	h.objects[o] = append(h.objects[o], version{h.clock, w, shown})
-	h.see(o, w, shown)
-}
-
-// see judges a version as owners does.
-func (h *history) see(o alloc.Owner, w addressRequest, shown []netip.Addr) {
+// see checks a version of a Service against all others.
+func (h *history) see(svc *corev1.Service) {
+	q, _ := serviceRequest(svc)
+	shown := service{svc}.shown()
 	for address, there := range h.said {
 		if !slices.Contains(shown, address) {
-			delete(there, o)
+			delete(there, q.Owner)
 		}
 	}
 	for _, address := range shown {
@@ -144,28 +157,20 @@ func (h *history) see(o alloc.Owner, w addressRequest, shown []netip.Addr) {
 			there = map[alloc.Owner][]addressRequest{}
 			h.said[address] = there
 		}
-		if there[o] == nil {
+		if there[q.Owner] == nil {
 			for other, said := range there {
-				if !slices.ContainsFunc(said, func(s addressRequest) bool { return shares(w, s) }) {
-					h.Fatalf("%s is given to %s, %+v, and to %s, %+v", address, o, w, other, said)
+				if !slices.ContainsFunc(said, func(s addressRequest) bool { return shares(q, s) }) {
+					h.Fatalf("%s is given to %s, %+v, and to %s, %+v", address, q.Owner, q, other, said)
 				}
 			}
 		}
-		there[o] = append(there[o], w)
+		there[q.Owner] = append(there[q.Owner], q)
 	}
 }
 
-// shares reports whether two can be on one address.
+// shares reports whether two owners can share an address.
 func shares(a, b addressRequest) bool {
-	return a.Sharing.Key != "" && a.Sharing == b.Sharing && a.Ports[0] != b.Ports[0]
-}
-
-func (h *history) newest(o alloc.Owner) (v version, exists bool) {
-	all := h.objects[o]
-	if len(all) == 0 {
-		return version{}, false
-	}
-	return all[len(all)-1], true
+	return a.Sharing.Key != "" && a.Sharing == b.Sharing && a.Owner.Namespace == b.Owner.Namespace && a.Ports[0] != b.Ports[0]
 }
 
 func (h *history) setPools() {
@@ -174,7 +179,7 @@ func (h *history) setPools() {
 		if h.rand.IntN(4) == 0 {
 			continue
 		}
-		p := addressPool{Namespaces: labels.Everything(), Objects: labels.Everything()}
+		p := addressPool{Namespaces: labels.Everything(), Objects: labels.Everything(), RetainFor: time.Hour * time.Duration(h.rand.IntN(2))}
 		p.Name, p.Automatic = fmt.Sprint(i), true
 		for _, text := range texts {
 			r, err := alloc.ParseRange(text)
@@ -187,132 +192,165 @@ func (h *history) setPools() {
 	}
 }
 
-// takeOver makes another process the leader: it writes new versions of objects whose status has
-// room for an address, and adopts the others.
-func (h *history) takeOver() {
-	h.read = map[alloc.Owner]int{}
-	h.allocations = newAllocations(func(alloc.Owner) {})
-	h.allocations.SetPools(h.pools)
-	var held []adopted
-	for o := range h.objects {
-		v, _ := h.newest(o)
-		if mayGrow(v.request, v.shown) {
-			h.put(o, v.request, v.shown)
-		}
-		held = append(held, adopted{addressRequest: v.request, Addresses: v.shown})
+// begin starts a controller; of former ones at most two go on.
+func (h *history) begin() {
+	d := newDeps(Options{Log: slog.New(slog.DiscardHandler)})
+	stale := &memoryClient{memory: h.memory, send: h.mayFail, pick: h.rand.IntN, seen: map[types.NamespacedName]int{}}
+	d.Client, d.live, d.events = stale, &memoryClient{memory: h.memory}, &events.FakeRecorder{}
+	d.allocations.SetNamespace("a", nil, true)
+	d.allocations.SetNamespace("b", nil, true)
+	d.allocations.SetPools(h.pools)
+	held, err := initialSync{d}.adoptAll(h.Context())
+	if err != nil {
+		h.Fatal(err)
 	}
-	h.allocations.Adopt(held)
+	d.allocations.Adopt(held)
+	h.running = append(h.running, serviceReconciler{d})
+	if len(h.running) > 3 {
+		h.running = slices.Delete(h.running, 0, 1)
+	}
+}
+
+// passPools has a controller see the pools.
+func (h *history) passPools(r serviceReconciler) {
+	r.allocations.SetPools(h.pools)
+	over, _ := r.allocations.Expired()
+	for _, object := range over {
+		_ = r.deleteAddress(h.Context(), object) // retried
+	}
 }
 
 // deliver lets one late write arrive.
 func (h *history) deliver() {
 	if len(h.late) > 0 {
 		i := h.rand.IntN(len(h.late))
-		h.apply(h.late[i])
+		_ = h.late[i]() // its sender doesn't see the error
 		h.late = slices.Delete(h.late, i, i+1)
 	}
 }
 
-// apply reports whether a write made a new version.
-func (h *history) apply(w write) bool {
-	v, exists := h.newest(w.owner)
-	if !exists || v.number != w.base {
-		return false
-	}
-	h.put(w.owner, v.request, w.shown)
-	return true
-}
-
-// mayFail sends a write, and reports whether its success is known.
-func (h *history) mayFail(w write) bool {
-	switch h.rand.IntN(5) {
-	case 0:
-		return false // never arrives
+// mayFail sends a write.
+func (h *history) mayFail(write func() error) error {
+	failed := errors.New("no response")
+	switch h.rand.IntN(6) {
+	case 0: // never arrives
 	case 1:
-		h.late = append(h.late, w)
-		return false
-	case 2:
-		h.apply(w)
-		return false // the answer is lost
+		h.late = append(h.late, write)
+	case 2: // the response is lost
+		_ = write()
 	default:
-		return h.apply(w)
+		return write()
 	}
+	return failed
 }
 
-// reconcile does as the controller: on a version that may be old.
-func (h *history) reconcile(o alloc.Owner, send func(write) bool) {
-	all := h.objects[o]
-	if len(all) == 0 {
-		h.allocations.Release(o)
+// reconcile has a controller reconcile an object, of which its cache may have an old version.
+func (h *history) reconcile(r serviceReconciler) {
+	if names := slices.Concat(h.addressNames(), slices.Sorted(maps.Keys(r.allocations.objects.byName))); len(names) > 0 && h.rand.IntN(3) == 0 {
+		_, _ = addressReconciler{r.deps}.reconcile(h.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: names[h.rand.IntN(len(names))]}})
 		return
 	}
-	known := slices.IndexFunc(all, func(v version) bool { return v.number >= h.read[o] })
-	v := all[known+h.rand.IntN(len(all)-known)]
-	h.read[o] = v.number
-	if h.allocations.Outdated(v.request) {
-		return
-	}
-	g := h.allocations.Request(v.request)
-	away := slices.Clone(g.Releasing)
-	keeps := []netip.Addr{}
-	for _, a := range v.shown {
-		if slices.Contains(g.Addresses, a) && !slices.Contains(away, a) {
-			keeps = append(keeps, a)
-		} else {
-			away = append(away, a)
-		}
-	}
-	switch {
-	case len(away) > 0:
-		if send(write{o, v.number, keeps}) {
-			h.allocations.StatusWritten(o, keeps)
-		}
-	case g.waits(v.shown):
-		// later
-	case !slices.Equal(v.shown, g.Addresses):
-		send(write{o, v.number, g.Addresses})
-	}
+	_ = h.reconcileService(r, serviceName(h.rand.IntN(owners))) // retried
 }
 
-// settle runs without faults until nothing changes, and looks for owners that could have an address
-// and don't.
+func (h *history) reconcileService(r serviceReconciler, name types.NamespacedName) error {
+	var svc corev1.Service
+	err := r.Get(h.Context(), name, &svc)
+	if apierrors.IsNotFound(err) {
+		_, err = r.forget(h.Context(), kindService, name, &svc)
+		return err
+	}
+	_, err = r.serve(h.Context(), &svc)
+	return err
+}
+
+// settle runs the newest controller without faults until nothing changes, and checks the result, then
+// again when no address is retained any more.
 func (h *history) settle() {
-	for range 20 {
-		for i := range 6 {
-			o := alloc.Owner{Kind: "Service", Namespace: "a", Name: fmt.Sprint(i)}
-			h.read[o] = h.clock // the newest
-			if v, exists := h.newest(o); exists {
-				h.read[o] = v.number
+	r := h.running[len(h.running)-1]
+	r.Client = &memoryClient{memory: h.memory}
+	for range 2 {
+		for idle, rounds := 0, 0; idle < 3; rounds++ { // a round may only read another controller's writes
+			before := h.clock
+			h.round(r)
+			if idle++; before != h.clock {
+				idle = 0
 			}
-			h.reconcile(o, h.apply)
+			if rounds > 1000 {
+				h.Fatal("it doesn't settle")
+			}
 		}
-	}
-	for o := range h.objects {
-		v, _ := h.newest(o)
-		if g := h.allocations.Get(o); !slices.Equal(v.shown, g.Addresses) || len(g.Releasing) > 0 {
-			h.Errorf("%s shows %v and has %+v", o, v.shown, g)
-		}
-		if len(v.shown) == 0 && len(v.request.Families) == 1 && v.request.Wanted == nil && h.free() {
-			h.Errorf("%s has no address", o)
-		}
+		h.check(r)
+		time.Sleep(2 * time.Hour)
 	}
 }
 
-// free reports whether there is an IPv4 address that no status shows.
-func (h *history) free() bool {
+// round reconciles each object once.
+func (h *history) round(r serviceReconciler) {
+	h.passPools(r)
+	for _, name := range slices.Concat(h.addressNames(), slices.Collect(maps.Keys(r.allocations.objects.byName))) {
+		if err := r.readAddress(h.Context(), name); err != nil {
+			h.Fatal(err)
+		}
+	}
+	for i := range owners {
+		if err := h.reconcileService(r, serviceName(i)); err != nil && !apierrors.IsConflict(err) {
+			h.Error(err)
+		}
+	}
+	time.Sleep(time.Second)
+}
+
+// check checks a settled state.
+func (h *history) check(r serviceReconciler) {
+	shown := map[string][]alloc.Owner{}
+	for name := range h.services {
+		svc := h.newest(name)
+		q, _ := serviceRequest(svc)
+		if g := r.allocations.Get(q.Owner); !slices.Equal(service{svc}.shown(), g.Addresses) {
+			h.Errorf("%s shows %v and has %+v", q.Owner, service{svc}.shown(), g)
+		}
+		for _, a := range (service{svc}).shown() {
+			shown[objectName(a, q.Segment)] = append(shown[objectName(a, q.Segment)], q.Owner)
+		}
+		if len(service{svc}.shown()) == 0 && len(q.Families) == 1 && q.Wanted == nil && h.free(q.Owner.Namespace) {
+			h.Errorf("%s has no address", q.Owner)
+		}
+	}
+	for name, object := range h.addresses {
+		var listed []alloc.Owner
+		for _, e := range object.Spec.Owners {
+			listed = append(listed, ownerIn(e))
+		}
+		slices.SortFunc(listed, alloc.Owner.Compare)
+		slices.SortFunc(shown[name], alloc.Owner.Compare)
+		if !slices.Equal(listed, shown[name]) || (len(listed) == 0) != (object.Spec.Retained != nil) {
+			h.Errorf("%s lists %v, and is shown by %v; retained %v", name, listed, shown[name], object.Spec.Retained)
+		}
+		delete(shown, name)
+	}
+	if len(shown) > 0 {
+		h.Errorf("addresses without object: %v", shown)
+	}
+}
+
+// free reports whether there is an IPv4 address that a Service of a namespace can have alone.
+func (h *history) free(namespace string) bool {
 	for i := range 4 {
 		a := netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", i))
 		in := slices.ContainsFunc(h.pools, func(p addressPool) bool {
 			return slices.ContainsFunc(p.Ranges, func(r netipx.IPRange) bool { return r.Contains(a) })
 		})
-		used := false
-		for o := range h.objects {
-			v, _ := h.newest(o)
-			used = used || slices.Contains(v.shown, a)
-		}
-		if in && !used {
+		object := h.addresses[a.String()]
+		if in && (object == nil || object.Spec.Retained != nil && object.Spec.Retained.Namespace == namespace) {
 			return true
 		}
 	}
 	return false
+}
+
+// versionOf returns a version as a number.
+func versionOf(object metav1.Object) int {
+	n, _ := strconv.Atoi(object.GetResourceVersion())
+	return n
 }

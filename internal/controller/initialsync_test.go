@@ -6,15 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -60,105 +55,6 @@ func TestInitialSyncPages(t *testing.T) {
 	}
 	if a, b := held[0], held[1]; a.Pool != "gold" || b.Owner.Name != "b" || b.Pool != "" || len(b.Labels) > 0 {
 		t.Errorf("%+v and %+v", a.addressRequest, b.addressRequest)
-	}
-}
-
-// rejecting is an API server that rejects writes of one Service by a webhook.
-type rejecting struct {
-	client.Client
-	services map[string]*corev1.Service
-	reason   error
-	rejected int
-}
-
-func (r *rejecting) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	if all, ok := list.(*corev1.ServiceList); ok {
-		for _, svc := range r.services {
-			all.Items = append(all.Items, *svc.DeepCopy())
-		}
-	}
-	return nil
-}
-
-func (r *rejecting) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
-	r.services[key.Name].DeepCopyInto(object.(*corev1.Service))
-	return nil
-}
-
-func (r *rejecting) Status() client.SubResourceWriter { return rejectingStatus{r: r} }
-
-type rejectingStatus struct {
-	client.SubResourceWriter
-	r *rejecting
-}
-
-func (s rejectingStatus) Patch(_ context.Context, object client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
-	if object.GetName() == "rejected" {
-		s.r.rejected++
-		return s.r.reason
-	}
-	object.SetResourceVersion("2")
-	return nil
-}
-
-// An object that can't be written doesn't keep the others from being adopted, and is retried
-// before.
-func TestInitialSyncRejected(t *testing.T) {
-	services := schema.GroupResource{Resource: "services"}
-	for name, reason := range map[string]error{
-		"denied by a webhook":     apierrors.NewForbidden(services, "rejected", errors.New("denied")),
-		"webhook unreachable":     apierrors.NewInternalError(errors.New("failed calling webhook")),
-		"webhook timed out":       apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0),
-		"server timed out":        apierrors.NewServerTimeout(services, "patch", 1),
-		"gateway timed out (504)": apierrors.NewGenericServerResponse(http.StatusGatewayTimeout, "patch", services, "rejected", "", 0, true),
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			api := &rejecting{services: map[string]*corev1.Service{}, reason: reason}
-			for _, name := range []string{"a", "rejected", "z"} {
-				svc := &corev1.Service{}
-				svc.Name, svc.Namespace, svc.ResourceVersion = name, "x", "1"
-				svc.Spec.Type, svc.Spec.IPFamilies = corev1.ServiceTypeLoadBalancer, []corev1.IPFamily{corev1.IPv4Protocol}
-				api.services[name] = svc
-			}
-			d := newDeps(Options{DefaultClass: DefaultClassAlways, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
-			d.Client, d.live = api, api
-			held, err := initialSync{deps: d, until: time.Now().Add(time.Second / 2)}.adoptAll(t.Context())
-			if err != nil || len(held) != len(api.services) || api.rejected != 2 {
-				t.Errorf("%s: %d of %d objects after %d rejections: %v", name, len(held), len(api.services), api.rejected, err)
-			}
-		})
-	}
-}
-
-// newer is an API server that has a newer version of a LoadBalancer, as JSON.
-type newer struct {
-	client.Client
-	text string
-}
-
-func (n newer) Status() client.SubResourceWriter { return conflicting{} }
-
-func (n newer) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
-	return json.Unmarshal([]byte(n.text), object)
-}
-
-type conflicting struct{ client.SubResourceWriter }
-
-func (conflicting) Patch(_ context.Context, object client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
-	return apierrors.NewConflict(schema.GroupResource{Resource: "loadbalancers"}, object.GetName(), errors.New("changed"))
-}
-
-// An object that changes during the initial sync has nothing of its former version.
-func TestInitialSyncConflict(t *testing.T) {
-	api := newer{text: `{"metadata":{"name":"a","namespace":"x","resourceVersion":"2"},"spec":{},"status":{"address":"203.0.113.1"}}`}
-	d := newDeps(Options{})
-	d.Client, d.live = api, api
-	former := &v1alpha1.LoadBalancer{}
-	former.Name, former.Namespace, former.ResourceVersion = "a", "x", "1"
-	former.Labels, former.Spec.AddressPool = map[string]string{"tier": "gold"}, "gold"
-	held, err := initialSync{deps: d}.adopt(t.Context(), balancer{former})
-	if err != nil || len(held.Addresses) != 1 || held.Owner.Name != "a" || held.Pool != "" || len(held.Labels) > 0 {
-		t.Errorf("adopted %+v, %v; want the newer version", held, err)
 	}
 }
 

@@ -48,7 +48,11 @@ func (r balancerReconciler) reconcile(ctx context.Context, request reconcile.Req
 	if r.findings.await(owner, b.Generation) && sameButGeneration(&base.Status, &b.Status) {
 		return reconcile.Result{}, nil // one write has this condition and the node reports' conditions
 	}
-	return reconcile.Result{}, r.publish(ctx, &b, base, before, append(found, allocated))
+	if err := r.publish(ctx, &b, base, before, append(found, allocated)); err != nil {
+		return reconcile.Result{}, err
+	}
+	retry, err = r.leave(ctx, balancer{&b})
+	return reconcile.Result{RequeueAfter: retry}, err
 }
 
 // sameButGeneration reports whether two statuses differ at most in the generation of conditions.

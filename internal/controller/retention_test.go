@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -45,91 +46,126 @@ func reason(err error) string {
 	return fmt.Sprint(err)
 }
 
+// retained returns the retained addresses, sorted.
+func (l *allocations) retained() (all []string) {
+	for _, object := range l.objects.byName {
+		if object.Spec.Retained != nil {
+			all = append(all, string(object.Spec.Address))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// release ends a request, and removes the owner from the objects of its addresses.
+func release(l *allocations, owner alloc.Owner) {
+	l.Release(owner)
+	leave(l, owner)
+}
+
+// expire deletes the objects that aren't retained any more, and returns the time until there are others.
+func expire(l *allocations) time.Duration {
+	over, next := l.Expired()
+	for _, object := range over {
+		l.Observe(object.Name, nil)
+	}
+	return next
+}
+
 // A released address is its former namespace's for a while, whatever others request and however
 // long they have waited.
 func TestRetention(t *testing.T) {
 	l, now := retaining(t, "192.0.2.0-192.0.2.0")
-	compare(t, "first", l.Request(request("web", 0)).Addresses, addresses("192.0.2.0"))
-	parked := of("b", request("parked", 500), "192.0.2.0")
-	if g := l.Request(parked); reason(g.Err) != alloc.Taken {
-		t.Errorf("a taken address: %v", g.Err)
+	parked := of("b", request("parked", 900), "192.0.2.0")
+	assign(l, request("web", 0))
+	l.Request(parked)
+	l.Request(of("b", request("any", 0)))
+	release(l, owner("web"))
+	if g := l.Request(parked); reason(g.Err) != alloc.Retained {
+		t.Errorf("a requested address: %v, %v", g.Addresses, g.Err)
 	}
-	l.Request(of("b", request("any", 500)))
-	l.Release(owner("web"))
-	if g := l.Get(parked.Owner); len(g.Addresses) > 0 || reason(g.Err) != alloc.Retained {
-		t.Errorf("who waited for the address: %v, %v", g.Addresses, g.Err)
+	if g := l.Request(of("b", request("any", 0))); reason(g.Err) != alloc.Exhausted {
+		t.Errorf("any address: %v, %v", g.Addresses, g.Err)
 	}
-	if got := l.Retained("main"); len(got) != 1 || got[0].Namespace != "a" || !got[0].Released.Time.Equal(*now) {
+	if got := l.retained(); !slices.Equal(got, []string{"192.0.2.0"}) {
 		t.Errorf("retained %v", got)
 	}
-	compare(t, "the namespace again", l.Request(request("web", 0)).Addresses, addresses("192.0.2.0"))
-	if got := l.Retained("main"); len(got) > 0 {
-		t.Errorf("an assigned address is retained: %v", got)
+	compare(t, "the former namespace", assign(l, request("again", 0)).Addresses, addresses("192.0.2.0"))
+	if got := l.retained(); len(got) > 0 {
+		t.Errorf("retained %v with an owner", got)
 	}
-	l.Release(owner("web"))
+	release(l, owner("again"))
 	*now = now.Add(59 * time.Minute)
-	if next := l.Expire(); next != time.Minute || len(l.Get(parked.Owner).Addresses) > 0 {
-		t.Errorf("a minute before: next in %s, %v", next, l.Get(parked.Owner).Addresses)
+	if next := expire(l); next != time.Minute {
+		t.Errorf("next in %s", next)
 	}
 	*now = now.Add(time.Minute)
-	if next := l.Expire(); next != 0 {
-		t.Errorf("nothing is retained: next in %s", next)
+	if next := expire(l); next != 0 || len(l.objects.byName) > 0 {
+		t.Errorf("after an hour: next in %s, %d objects", next, len(l.objects.byName))
 	}
 	if n := len(l.Get(parked.Owner).Addresses) + len(l.Get(of("b", request("any", 0)).Owner).Addresses); n != 1 {
 		t.Errorf("%d owners got the address after an hour", n)
 	}
 }
 
-// An address that an owner exchanges is retained when its status no longer shows it.
+// An address that an owner exchanges is retained when its object doesn't list the owner any more.
 func TestRetentionOfExchanged(t *testing.T) {
 	l, _ := retaining(t, "192.0.2.0/31")
-	l.Request(request("web", 0))
-	compare(t, "another address", l.Request(of("a", request("web", 0), "192.0.2.1")).Addresses, addresses("192.0.2.1"))
-	if got := l.Retained("main"); len(got) > 0 {
+	assign(l, request("web", 0))
+	compare(t, "another address", assign(l, of("a", request("web", 0), "192.0.2.1")).Addresses, addresses("192.0.2.1"))
+	if got := l.retained(); len(got) > 0 {
 		t.Errorf("an address that a status shows is retained: %v", got)
 	}
-	l.StatusWritten(owner("web"), nil)
+	leave(l, owner("web"))
 	if g := l.Request(of("b", request("web", 0))); reason(g.Err) != alloc.Exhausted {
 		t.Errorf("another namespace: %v, %v", g.Addresses, g.Err)
 	}
 	compare(t, "the namespace", l.Request(request("next", 0)).Addresses, addresses("192.0.2.0"))
 }
 
-// The next leader adopts the retentions in pool statuses.
+// The next leader knows retentions by the objects, also of Services that were deleted while there was
+// no leader.
 func TestRetentionOfAnotherLeader(t *testing.T) {
-	l, now := retaining(t, "192.0.2.0/31")
-	for _, name := range []string{"a", "b"} {
-		l.Request(request(name, 0))
+	l, now := retaining(t, "192.0.2.0/30")
+	for _, name := range []string{"a", "b", "c"} {
+		assign(l, request(name, 0))
 	}
-	l.Release(owner("a"))
-	l.Release(owner("b"))
-	status := l.Retained("main")
-	next, clock := retaining(t, "192.0.2.0/31")
+	release(l, owner("a"))
+	release(l, owner("b"))
+	next, clock := retaining(t, "192.0.2.0/30")
 	*clock = now.Add(time.Minute)
-	next.Restore(status)
-	waits, served := of("b", request("waits", 900)), of("b", request("served", 900))
-	next.Adopt([]adopted{{addressRequest: waits}, {addressRequest: served, Addresses: addresses("192.0.2.1")}})
-	compare(t, "who waited", next.Get(waits.Owner).Addresses, nil)
-	compare(t, "who has an address", next.Get(served.Owner).Addresses, addresses("192.0.2.1"))
-	if got := next.Retained("main"); len(got) != 1 || got[0] != status[0] {
-		t.Errorf("retained %v, want %v", got, status[:1])
+	for name, object := range l.objects.byName {
+		next.Observe(name, object)
 	}
-	if left := next.Expire(); left != 59*time.Minute {
+	waits, served := of("b", request("waits", 900), "192.0.2.2"), of("b", request("served", 900))
+	next.Adopt([]adopted{{addressRequest: waits}, {addressRequest: served, Addresses: addresses("192.0.2.3")}})
+	compare(t, "a requested address of a deleted Service", next.Get(waits.Owner).Addresses, nil)
+	compare(t, "who has an address", next.Get(served.Owner).Addresses, addresses("192.0.2.3"))
+	if got := next.retained(); !slices.Equal(got, []string{"192.0.2.0", "192.0.2.1"}) {
+		t.Errorf("retained %v", got)
+	}
+	if left := expire(next); left != 59*time.Minute {
 		t.Errorf("%s left", left)
 	}
-	compare(t, "the former namespace", next.Request(request("a", 0)).Addresses, addresses("192.0.2.0"))
+	compare(t, "the former owner", next.Request(request("b", 0)).Addresses, addresses("192.0.2.1"))
+	compare(t, "the former namespace", next.Request(request("d", 0)).Addresses, addresses("192.0.2.0"))
+	leave(next, owner("c"))
+	if g := next.Request(waits); reason(g.Err) != alloc.Retained {
+		t.Errorf("afterwards: %v", g.Err)
+	}
 }
 
 // A pool that retains no longer, or not at all, gives its addresses at once.
 func TestRetentionEnds(t *testing.T) {
 	l, _ := retaining(t, "192.0.2.0-192.0.2.0")
 	other := of("b", request("web", 0))
-	l.Request(request("web", 0))
+	assign(l, request("web", 0))
 	l.Request(other)
-	l.Release(owner("web"))
+	release(l, owner("web"))
 	l.SetPools([]addressPool{retainingPool(t, "192.0.2.0-192.0.2.0", 0)})
-	compare(t, "who waited", l.Get(other.Owner).Addresses, addresses("192.0.2.0"))
-	l.Release(other.Owner)
+	expire(l)
+	compare(t, "who waited", assign(l, l.records[other.Owner].request).Addresses, addresses("192.0.2.0"))
+	release(l, other.Owner)
 	compare(t, "the next one", l.Request(request("web", 0)).Addresses, addresses("192.0.2.0"))
 }
 
@@ -137,66 +173,93 @@ func TestRetentionEnds(t *testing.T) {
 func TestRetentionClockSkew(t *testing.T) {
 	l, now := retaining(t, "192.0.2.0-192.0.2.0")
 	right := *now
+	assign(l, request("web", 0))
 	*now = right.Add(365 * 24 * time.Hour)
-	l.Request(request("web", 0))
 	l.Release(owner("web"))
+	former := l.Former(owner("web"))
 	*now = right
-	if next := l.Expire(); next != time.Hour {
+	l.Observe(former[0].Name, former[0].AssignedAddress)
+	if next := expire(l); next != time.Hour {
 		t.Errorf("it ends in %s, want %s", next, time.Hour)
 	}
-	if got := l.Retained("main"); len(got) != 1 || !got[0].Released.Time.Equal(right) {
-		t.Errorf("retained %v, want since %s", got, right)
-	}
 	*now = right.Add(time.Hour)
-	if l.Expire(); len(l.Retained("main")) > 0 {
-		t.Errorf("retained %v after an hour", l.Retained("main"))
+	if expire(l); len(l.retained()) > 0 {
+		t.Errorf("retained %v after an hour", l.retained())
 	}
 }
 
-// A namespace, and all together, retain a bounded number of addresses: the last released.
-func TestRetentionLimits(t *testing.T) {
+// A namespace retains a bounded number of addresses, the last released, and ends no retention of others.
+func TestRetentionLimit(t *testing.T) {
 	l, now := retaining(t, "10.0.0.0/16")
-	first := map[string]netip.Addr{}
-	for n := range 20 {
+	victim := of("victim", request("web", 0))
+	kept := assign(l, victim).Addresses[0].String()
+	release(l, victim.Owner)
+	var first string
+	for n := range 4 {
 		namespace := fmt.Sprintf("n%d", n)
 		var requests []addressRequest
-		for i := range maxRetainedOfNamespace + 10 {
+		for i := range maxRetained + 10 {
 			q := of(namespace, request(fmt.Sprint(i), 0))
-			g := l.Request(q)
-			if i == 0 {
-				first[namespace] = g.Addresses[0]
+			if g := assign(l, q); i == 0 {
+				first = g.Addresses[0].String()
 			}
 			requests = append(requests, q)
 		}
 		for _, q := range requests {
 			*now = now.Add(time.Second)
-			l.Release(q.Owner)
+			release(l, q.Owner)
 		}
-		counts := map[string]int{}
-		for _, r := range l.Retained("main") {
-			counts[r.Namespace]++
-			if r.Address == first[namespace].String() {
-				t.Errorf("%s: the first released address is retained", namespace)
-			}
-		}
-		if c := counts[namespace]; c > maxRetainedOfNamespace || c < maxRetained/20 {
-			t.Errorf("%s has %d", namespace, c)
+		expire(l)
+		if got := l.retained(); len(got) != 1+(n+1)*maxRetained || slices.Contains(got, first) || !slices.Contains(got, kept) {
+			t.Errorf("%s: retained %d, the first of the namespace: %t, another's: %t", namespace, len(got), slices.Contains(got, first), slices.Contains(got, kept))
 		}
 	}
-	if n := len(l.Retained("main")); n != maxRetained {
-		t.Errorf("%d retained, want %d", n, maxRetained)
+}
+
+// Services get the addresses that they had when a pool is created again, or after the controller's start.
+func TestPoolReturns(t *testing.T) {
+	again := retainingPool(t, "203.0.113.10-203.0.113.19", time.Hour)
+	settle := func(l *allocations, q addressRequest) []netip.Addr {
+		assign(l, q)
+		leave(l, q.Owner)
+		return l.Get(q.Owner).Addresses
 	}
-	next, _ := retaining(t, "10.0.0.0/16")
-	next.now = l.now
-	var status []v1alpha1.RetainedAddress
-	for i := range 2 * maxRetained {
-		a := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
-		status = append(status, v1alpha1.RetainedAddress{Address: a.String(), Namespace: fmt.Sprint(i % 20), Released: metav1.NewTime(*now)})
-	}
-	next.Restore(status)
-	if n := len(next.Retained("main")); n != maxRetained {
-		t.Errorf("%d restored, want %d", n, maxRetained)
-	}
+	want := map[string]string{"b": "203.0.113.11", "c": "203.0.113.12"}
+	t.Run("deleted", func(t *testing.T) {
+		l, _ := retaining(t, "203.0.113.10-203.0.113.19")
+		for _, name := range []string{"a", "b", "c"} {
+			settle(l, request(name, 0))
+		}
+		release(l, owner("a"))
+		l.SetPools(nil)
+		for name := range want {
+			compare(t, name+" without pool", settle(l, request(name, 0)), nil)
+		}
+		l.SetPools([]addressPool{again})
+		for name, a := range want {
+			compare(t, name, settle(l, request(name, 0)), addresses(a))
+		}
+	})
+	t.Run("late", func(t *testing.T) {
+		l, _ := retaining(t, "203.0.113.10-203.0.113.19")
+		l.SetPools(nil)
+		var held []adopted
+		for name, a := range want {
+			held = append(held, adopted{addressRequest: request(name, 0), Addresses: addresses(a)})
+		}
+		l.Adopt(held)
+		for _, one := range held {
+			l.Request(one.addressRequest)
+			object, _ := l.Claim(one.Owner, one.Addresses[0], true)
+			l.Observe(object.Name, object)
+			leave(l, one.Owner)
+			compare(t, one.Owner.Name+" without pool", l.Get(one.Owner).Addresses, nil)
+		}
+		l.SetPools([]addressPool{again})
+		for name, a := range want {
+			compare(t, name, settle(l, request(name, 0)), addresses(a))
+		}
+	})
 }
 
 // An external pool retains no addresses unless it says so: the other system may assign them again
@@ -226,14 +289,14 @@ func TestExternalAddressReuse(t *testing.T) {
 	l.SetPools([]addressPool{p})
 	mine, other := request("web", 0), of("b", request("web", 1), "192.0.2.7")
 	mine.Wanted = addresses("192.0.2.7")
-	compare(t, "the first", l.Request(mine).Addresses, addresses("192.0.2.7"))
+	compare(t, "the first", assign(l, mine).Addresses, addresses("192.0.2.7"))
 	if g := l.Request(other); reason(g.Err) != alloc.Taken || len(g.Addresses) > 0 {
 		t.Errorf("a taken address: %v, %v", g.Addresses, g.Err)
 	}
 	mine.Wanted = nil
-	if g := l.Request(mine); reason(g.Err) != alloc.NoPool || len(g.Addresses) > 0 || len(g.Releasing) != 1 {
-		t.Errorf("without a request: %v, releasing %v, %v", g.Addresses, g.Releasing, g.Err)
+	if g := l.Request(mine); reason(g.Err) != alloc.NoPool || len(g.Addresses) > 0 {
+		t.Errorf("without a request: %v, %v", g.Addresses, g.Err)
 	}
-	l.StatusWritten(mine.Owner, nil)
+	leave(l, mine.Owner)
 	compare(t, "the second", l.Get(other.Owner).Addresses, addresses("192.0.2.7"))
 }

@@ -22,9 +22,9 @@ import (
 
 // serviceReconciler assigns addresses to Services, and publishes their groups.
 //
-// It sets no finalizer: the addresses of a deleted Service are free at once. Agents see the
-// deletion before the next owner in the same watch; and a finalizer would block the
-// deletion of namespaces after Fairlead was removed.
+// It sets no finalizer, which would block the deletion of namespaces after Fairlead was removed: the
+// objects of addresses say whose they are. Agents see the deletion of a Service before the next owner
+// in the same watch.
 type serviceReconciler struct{ *deps }
 
 func (r serviceReconciler) reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -70,7 +70,8 @@ func (r serviceReconciler) serve(ctx context.Context, svc *corev1.Service) (reco
 		return reconcile.Result{}, err
 	}
 	r.written.set(ownerOf(kindService, svc), result.Addresses)
-	return reconcile.Result{}, nil
+	retry, err = r.leave(ctx, service{svc})
+	return reconcile.Result{RequeueAfter: retry}, err
 }
 
 // decided returns the conditions Accepted and Served, as far as they are decided: no condition is
@@ -111,8 +112,7 @@ func (r serviceReconciler) withdraw(ctx context.Context, svc *corev1.Service) er
 	if _, err := r.patchStatus(ctx, svc, base); err != nil {
 		return err
 	}
-	r.release(ownerOf(kindService, svc))
-	return nil
+	return r.release(ctx, ownerOf(kindService, svc))
 }
 
 // clearStatus removes all but the condition about addresses from the status of a Service.
@@ -138,7 +138,7 @@ func (r serviceReconciler) refuse(ctx context.Context, svc *corev1.Service) erro
 		return err
 	}
 	if owner := ownerOf(kindService, svc); r.allocations.Has(owner) {
-		r.release(owner)
+		return r.release(ctx, owner)
 	}
 	return nil
 }
@@ -153,8 +153,7 @@ func (r serviceReconciler) disown(ctx context.Context, svc *corev1.Service) (rec
 	if r.isOurs(&now) || isMarked(&now) {
 		return reconcile.Result{RequeueAfter: staleDelay}, nil
 	}
-	r.release(ownerOf(kindService, svc))
-	return reconcile.Result{}, nil
+	return reconcile.Result{}, r.release(ctx, ownerOf(kindService, svc))
 }
 
 // servedConditions says which group serves a Service that has, or once had, addresses, or why it

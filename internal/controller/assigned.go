@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+const (
+	// defaultRetention is the default of a pool's retainFor, and applies to addresses without pool.
+	defaultRetention = time.Hour
+	// maxRetained limits the retained addresses of a namespace: the last released ones.
+	maxRetained = 64
+)
+
+// entryOf returns the entry of an owner in the objects of its addresses.
+func entryOf(q addressRequest) v1alpha1.AddressOwner {
+	e := v1alpha1.AddressOwner{Kind: q.Owner.Kind, Namespace: q.Owner.Namespace, Name: q.Owner.Name, ResourceVersion: q.Version}
+	if q.Sharing.Key != "" {
+		e.Sharing = &v1alpha1.AddressSharing{Key: q.Sharing.Key, Mode: q.Sharing.Mode}
+		for _, p := range q.Ports {
+			e.Sharing.Ports = append(e.Sharing.Ports, p.String())
+		}
+	}
+	return e
+}
+
+// ownerIn returns the owner of an entry.
+func ownerIn(e v1alpha1.AddressOwner) alloc.Owner {
+	return alloc.Owner{Kind: e.Kind, Namespace: e.Namespace, Name: e.Name}
+}
+
+// entryIn returns the entry of an owner, nil for none.
+func entryIn(object *v1alpha1.AssignedAddress, owner alloc.Owner) *v1alpha1.AddressOwner {
+	if object == nil {
+		return nil
+	}
+	if i := slices.IndexFunc(object.Spec.Owners, func(e v1alpha1.AddressOwner) bool { return ownerIn(e) == owner }); i >= 0 {
+		return &object.Spec.Owners[i]
+	}
+	return nil
+}
+
+// withoutEntry returns an object's entries of other owners.
+func withoutEntry(object *v1alpha1.AssignedAddress, owner alloc.Owner) []v1alpha1.AddressOwner {
+	return slices.DeleteFunc(slices.Clone(object.Spec.Owners), func(e v1alpha1.AddressOwner) bool { return ownerIn(e) == owner })
+}
+
+// blocking returns the owners of an address with which another one can't share it.
+func blocking(object *v1alpha1.AssignedAddress, e v1alpha1.AddressOwner) (owners []alloc.Owner) {
+	for _, other := range withoutEntry(object, ownerIn(e)) {
+		a, b := e.Sharing, other.Sharing
+		if a == nil || b == nil || a.Key != b.Key || a.Mode != b.Mode || e.Namespace != other.Namespace ||
+			slices.ContainsFunc(a.Ports, func(p string) bool { return slices.Contains(b.Ports, p) }) {
+			owners = append(owners, ownerIn(other))
+		}
+	}
+	return owners
+}
+
+// equalSharing reports whether two entries share an address under the same conditions.
+func equalSharing(a, b *v1alpha1.AddressSharing) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Key == b.Key && a.Mode == b.Mode && slices.Equal(a.Ports, b.Ports)
+}
+
+// isNewer reports whether a version of an object is known to be newer than another one. "" is the
+// version of an object that doesn't exist, than which nothing is newer.
+func isNewer(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return version == "" || err == nil && order > 0
+}
+
+// objectName returns the name of an address's object.
+func objectName(a netip.Addr, s lb.Segment) string {
+	return v1alpha1.AssignedAddressName(a, apiSegment(s))
+}
+
+func apiSegment(s lb.Segment) *v1alpha1.Segment {
+	if !s.Tagged() {
+		return nil
+	}
+	return &v1alpha1.Segment{Type: s.Type.String(), ID: int64(s.ID)}
+}
+
+// addressIn returns the address of an object, and its network.
+func addressIn(object *v1alpha1.AssignedAddress) (a netip.Addr, s lb.Segment) {
+	a, _ = netip.ParseAddr(string(object.Spec.Address))
+	if in := object.Spec.Segment; in != nil {
+		_ = s.Type.UnmarshalText([]byte(in.Type)) // the schema admits no other types
+		s.ID = uint32(in.ID)
+	}
+	return a, s
+}
+
+// Version returns the known version of an address's object; "" for none.
+func (l *allocations) Version(name string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if object := l.objects.byName[name]; object != nil {
+		return object.ResourceVersion
+	}
+	return ""
+}
+
+// addressObjects are the newest known objects of addresses.
+type addressObjects struct {
+	byName map[string]*v1alpha1.AssignedAddress
+	// listed has the names of the objects that list an owner.
+	listed map[alloc.Owner]map[string]bool
+}
+
+// set replaces an object, nil for none.
+func (o *addressObjects) set(name string, object *v1alpha1.AssignedAddress) {
+	if former := o.byName[name]; former != nil {
+		for _, e := range former.Spec.Owners {
+			if delete(o.listed[ownerIn(e)], name); len(o.listed[ownerIn(e)]) == 0 {
+				delete(o.listed, ownerIn(e))
+			}
+		}
+		delete(o.byName, name)
+	}
+	if object == nil {
+		return
+	}
+	o.byName[name] = object
+	for _, e := range object.Spec.Owners {
+		if o.listed[ownerIn(e)] == nil {
+			o.listed[ownerIn(e)] = map[string]bool{}
+		}
+		o.listed[ownerIn(e)][name] = true
+	}
+}
+
+// of returns the addresses of a network whose objects list an owner, sorted.
+func (o *addressObjects) of(owner alloc.Owner, s lb.Segment) (all []netip.Addr) {
+	for name := range o.listed[owner] {
+		if a, in := addressIn(o.byName[name]); in == s {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all
+}
+
+// Observe records the newest version of an address's object; nil if there is none. Former owners, and
+// those that wait for the address, are enqueued.
+func (l *allocations) Observe(name string, object *v1alpha1.AssignedAddress) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := cmp.Or(object, l.objects.byName[name])
+	if known == nil {
+		return
+	}
+	a, s := addressIn(known)
+	if !a.IsValid() || objectName(a, s) != name {
+		return // the controller doesn't write such objects
+	}
+	if object != nil && object.Spec.Retained != nil {
+		if r := object.Spec.Retained; r.Released.After(l.now()) { // the clock was ahead, or another leader's is
+			r.Released = metav1.NewTime(l.now().Truncate(time.Second))
+		}
+	}
+	l.objects.set(name, object)
+	l.refresh(a, s)
+	l.supplyChanged = true
+	l.serveWaiting()
+	l.dropEmpty()
+}
+
+// refresh has the allocator of an address know for whom its object, or another controller, reserves
+// it, and enqueues the owners whose entries in the object have to follow.
+func (l *allocations) refresh(a netip.Addr, s lb.Segment) {
+	space, object := l.spaceOf(s), l.objects.byName[objectName(a, s)]
+	holders := space.Holders(a)
+	for _, owner := range holders {
+		if entryIn(object, owner) == nil {
+			l.enqueue(owner)
+		}
+	}
+	if object != nil {
+		for _, e := range object.Spec.Owners {
+			if !slices.Contains(holders, ownerIn(e)) {
+				l.enqueue(ownerIn(e))
+			}
+		}
+	}
+	space.Unreserve(a)
+	if r, reserved := l.reservation(a, s, object); reserved {
+		space.Reserve(a, r)
+	}
+}
+
+// reservation returns for whom an address without holder is reserved.
+func (l *allocations) reservation(a netip.Addr, s lb.Segment, object *v1alpha1.AssignedAddress) (r alloc.Reservation, reserved bool) {
+	if other, found := l.foreign.at(a); found && !s.Tagged() {
+		return alloc.Reservation{Err: refusal(alloc.Taken, "address %s: in the status of %s, which another controller serves", a, other)}, true
+	}
+	switch {
+	case object == nil:
+		return alloc.Reservation{}, false
+	case len(object.Spec.Owners) > 0:
+		owner := ownerIn(object.Spec.Owners[0])
+		return alloc.Reservation{
+			For: owner, Namespace: l.records[owner] == nil, // deleted, and about to be released
+			Err: refusal(alloc.Taken, "address %s: assigned to %s", a, owner),
+		}, true
+	case object.Spec.Retained != nil:
+		to := object.Spec.Retained
+		return alloc.Reservation{
+			For: alloc.Owner{Kind: to.Kind, Namespace: to.Namespace, Name: to.Name}, Namespace: true,
+			Err: refusal(alloc.Retained, "address %s: released a short time ago, and retained for its former namespace", a),
+		}, true
+	}
+	return alloc.Reservation{}, false
+}
+
+func refusal(reason, format string, args ...any) *alloc.Error {
+	return &alloc.Error{Reason: reason, Text: fmt.Sprintf(format, args...)}
+}
+
+// Claim returns the object of an address to be written so that a write of the status of an owner may
+// have the address, or nil if there is nothing to write; shown says that the status has it. Other
+// owners that can't share it have to leave first.
+func (l *allocations) Claim(owner alloc.Owner, a netip.Addr, shown bool) (object *v1alpha1.AssignedAddress, blockedBy []alloc.Owner) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.records[owner]
+	if r == nil {
+		return nil, nil
+	}
+	name, entry := objectName(a, r.request.Segment), entryOf(r.request)
+	known := l.objects.byName[name]
+	if known == nil {
+		object = &v1alpha1.AssignedAddress{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		object.Spec = v1alpha1.AssignedAddressSpec{Address: v1alpha1.IPAddress(a.String()), Segment: apiSegment(r.request.Segment), Owners: []v1alpha1.AddressOwner{entry}}
+		return object, nil
+	}
+	if e := entryIn(known, owner); e != nil && equalSharing(e.Sharing, entry.Sharing) && (shown || e.ResourceVersion == entry.ResourceVersion) {
+		return nil, nil
+	}
+	if blockedBy = blocking(known, entry); len(blockedBy) > 0 {
+		return nil, blockedBy
+	}
+	object = known.DeepCopy()
+	object.Spec.Retained, object.Spec.Owners = nil, append(withoutEntry(known, owner), entry)
+	return object, nil
+}
+
+// former is the object of an address that an owner doesn't have any more, without the owner.
+type former struct {
+	*v1alpha1.AssignedAddress
+	address netip.Addr
+	segment lb.Segment
+	// version is the version of the owner to whose status the address may be added.
+	version string
+}
+
+// Former returns the objects that list an owner but whose addresses the owner doesn't have any more, or
+// that are blocked, as they are to be written. Those without owners and retention are to be deleted.
+func (l *allocations) Former(owner alloc.Owner, blocked ...netip.Addr) (all []former) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(l.objects.listed[owner])) {
+		object := l.objects.byName[name]
+		a, s := addressIn(object)
+		if slices.Contains(l.spaceOf(s).Holders(a), owner) && !slices.Contains(blocked, a) {
+			continue
+		}
+		f := former{object.DeepCopy(), a, s, entryIn(object, owner).ResourceVersion}
+		if f.Spec.Owners = withoutEntry(object, owner); len(f.Spec.Owners) == 0 && l.retentionOf(f.AssignedAddress) > 0 {
+			released := metav1.NewTime(l.now().Truncate(time.Second)) // as it is stored
+			f.Spec.Retained = &v1alpha1.RetainedAddress{Namespace: owner.Namespace, Kind: owner.Kind, Name: owner.Name, Released: released}
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// Listed returns the addresses of the untagged network whose objects list an owner, sorted.
+func (l *allocations) Listed(owner alloc.Owner) []netip.Addr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.objects.of(owner, lb.Segment{})
+}
+
+// retentionOf returns how long an address is retained.
+func (l *allocations) retentionOf(object *v1alpha1.AssignedAddress) time.Duration {
+	a, s := addressIn(object)
+	if s.Tagged() {
+		return 0
+	}
+	name := l.untagged.PoolOf(a)
+	if i := slices.IndexFunc(l.pools, func(p addressPool) bool { return p.Name == name }); i >= 0 {
+		return l.pools[i].RetainFor
+	}
+	return defaultRetention
+}
+
+// Expired returns the objects of addresses without owners that are not retained any more, and the time
+// until there are others; 0 for never.
+func (l *allocations) Expired() (over []*v1alpha1.AssignedAddress, next time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	retained := map[string][]*v1alpha1.AssignedAddress{}
+	for _, object := range l.objects.byName {
+		if r := object.Spec.Retained; len(object.Spec.Owners) == 0 && r != nil {
+			retained[r.Namespace] = append(retained[r.Namespace], object)
+		} else if len(object.Spec.Owners) == 0 {
+			over = append(over, object)
+		}
+	}
+	for _, all := range retained {
+		slices.SortFunc(all, func(a, b *v1alpha1.AssignedAddress) int {
+			return cmp.Or(b.Spec.Retained.Released.Compare(a.Spec.Retained.Released.Time), cmp.Compare(a.Name, b.Name))
+		})
+		for i, object := range all {
+			left := object.Spec.Retained.Released.Add(l.retentionOf(object)).Sub(l.now())
+			if i >= maxRetained || left <= 0 {
+				over = append(over, object)
+			} else if next == 0 || left < next {
+				next = left
+			}
+		}
+	}
+	return over, next
+}
