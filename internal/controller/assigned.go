@@ -223,7 +223,8 @@ func (l *allocations) reservation(a netip.Addr, s lb.Segment, object *v1alpha1.A
 		to := object.Spec.Retained
 		return alloc.Reservation{
 			For: alloc.Owner{Kind: to.Kind, Namespace: to.Namespace, Name: to.Name}, Namespace: true,
-			Err: refusal(alloc.Retained, "address %s: released a short time ago, and retained for its former namespace", a),
+			Err: refusal(alloc.Retained, "address %s: retained for namespace %s, whose object released it, until %s (retainFor of its pool)",
+				a, to.Namespace, to.Released.Add(l.retentionOf(object)).UTC().Format(time.RFC3339)),
 		}, true
 	}
 	return alloc.Reservation{}, false

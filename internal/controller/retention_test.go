@@ -81,7 +81,8 @@ func TestRetention(t *testing.T) {
 	l.Request(parked)
 	l.Request(of("b", request("any", 0)))
 	release(l, owner("web"))
-	if g := l.Request(parked); reason(g.Err) != alloc.Retained {
+	const retained = "address 192.0.2.0: retained for namespace a, whose object released it, until 1970-01-12T14:46:40Z (retainFor of its pool)"
+	if g := l.Request(parked); reason(g.Err) != alloc.Retained || g.Err.Error() != retained {
 		t.Errorf("a requested address: %v, %v", g.Addresses, g.Err)
 	}
 	if g := l.Request(of("b", request("any", 0))); reason(g.Err) != alloc.Exhausted {
