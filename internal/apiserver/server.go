@@ -229,7 +229,6 @@ func (s *server) answer(route *route, client string, w http.ResponseWriter, r *h
 	if err != nil {
 		return 0, err
 	}
-	body = nil
 	c.body = nil
 	c.rest(size(parts))
 	return write(w, r, status, parts), nil

@@ -58,7 +58,7 @@ func (s *Source) readObject(text []byte) (o object, err error) {
 	b := &v1alpha1.LoadBalancer{}
 	if err := json.Unmarshal(text, b); err != nil {
 		o.unreadable, o.problems = true, []string{"can't be read: " + err.Error()}
-		return o, nil
+		return o, nil //nolint:nilerr // one object's error is a problem of it
 	}
 	o.created = b.CreationTimestamp.Time
 	o.services, o.problems = s.translate(b)
