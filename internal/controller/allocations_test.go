@@ -211,6 +211,25 @@ func TestConflictOfSharers(t *testing.T) {
 	}
 }
 
+// The entry of an owner isn't replaced by the entry of an older version, which a stale cache has: others
+// would share the address by ports that the owner no longer has.
+func TestStaleEntry(t *testing.T) {
+	l, _ := withPool(t, "192.0.2.0/32")
+	stale, newer := sharing("one", 2, 80), sharing("one", 2, 81)
+	stale.Version, newer.Version = "80", "94"
+	assign(l, stale)
+	object := l.objects.byName["192.0.2.0"].DeepCopy()
+	object.Spec.Owners = []v1alpha1.AddressOwner{entryOf(newer)} // another controller's
+	l.Observe(object.Name, object)
+	if written, blockedBy := l.Claim(stale.Owner, addresses("192.0.2.0")[0], true); written != nil || !slices.Equal(blockedBy, []alloc.Owner{stale.Owner}) {
+		t.Errorf("writes %+v, blocked by %v", written, blockedBy)
+	}
+	l.Request(newer)
+	if written, blockedBy := l.Claim(stale.Owner, addresses("192.0.2.0")[0], false); written != nil || blockedBy != nil {
+		t.Errorf("with the newer version: writes %+v, blocked by %v", written, blockedBy)
+	}
+}
+
 // An owner with an invalid request keeps its addresses and gets no others. Its ports are still
 // known: no owner with one of them gets its address.
 func TestInvalidRequest(t *testing.T) {

@@ -251,8 +251,13 @@ func (l *allocations) Claim(owner alloc.Owner, a netip.Addr, shown bool) (object
 		object.Spec = v1alpha1.AssignedAddressSpec{Address: v1alpha1.IPAddress(a.String()), Segment: apiSegment(r.request.Segment), Owners: []v1alpha1.AddressOwner{entry}}
 		return object, nil
 	}
-	if e := entryIn(known, owner); e != nil && equalSharing(e.Sharing, entry.Sharing) && (shown || e.ResourceVersion == entry.ResourceVersion) {
-		return nil, nil
+	if e := entryIn(known, owner); e != nil {
+		if equalSharing(e.Sharing, entry.Sharing) && (shown || e.ResourceVersion == entry.ResourceVersion) {
+			return nil, nil
+		}
+		if isNewer(e.ResourceVersion, entry.ResourceVersion) {
+			return nil, []alloc.Owner{owner} // another controller's, of a version that isn't in the cache yet
+		}
 	}
 	if blockedBy = blocking(known, entry); len(blockedBy) > 0 {
 		return nil, blockedBy
