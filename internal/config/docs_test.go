@@ -21,6 +21,7 @@ var elsewhere = map[string]string{
 	"helm.md":           "deploy",
 	"kubernetes.md":     "test/e2e",
 	"kubernetes-api.md": "api/v1alpha1",
+	"metallb.md":        "api/v1alpha1",
 }
 
 // A configuration copied from the documentation works.
