@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -191,7 +192,7 @@ func get(find locate, noun string) handler {
 // put creates or replaces a part. Only the whole load balancer is created if there is none.
 func put(find locate, whole bool) handler {
 	return func(s *server, ctx context.Context, c *call) (status int, body any, err error) {
-		err = attempt(ctx, func() error {
+		err = s.attempt(ctx, c, func() error {
 			object, text, err := s.object(ctx, c, whole)
 			isNew := whole && apierrors.IsNotFound(err)
 			switch {
@@ -243,7 +244,7 @@ func (s *server) save(ctx context.Context, project string, object *unstructured.
 // remove deletes a part.
 func remove(find locate, noun string, whole bool) handler {
 	return func(s *server, ctx context.Context, c *call) (int, any, error) {
-		return http.StatusNoContent, nil, attempt(ctx, func() error {
+		return http.StatusNoContent, nil, s.attempt(ctx, c, func() error {
 			object, text, err := s.object(ctx, c, whole)
 			if err != nil {
 				return err
@@ -274,12 +275,17 @@ func remove(find locate, noun string, whole bool) handler {
 // attempt succeeds once in as many: delays stay short.
 const conflictTimeout = storeTimeout / 2
 
-// attempt calls try until it has no conflict with other writes.
-func attempt(ctx context.Context, try func() error) error {
+var lockSeed = maphash.MakeSeed()
+
+// attempt calls try until it has no conflict with writes of other servers.
+func (s *server) attempt(ctx context.Context, c *call, try func() error) error {
+	lock := &s.writes[maphash.String(lockSeed, c.project+"/"+c.balancer)%uint64(len(s.writes))]
 	delay := wait.Backoff{First: 10 * time.Millisecond, Max: 100 * time.Millisecond, Jitter: 1}
 	end := time.After(conflictTimeout)
 	for failures := 1; ; failures++ {
+		lock.Lock()
 		err := try()
+		lock.Unlock()
 		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -49,6 +50,9 @@ type server struct {
 	memory   *shares // in bytes, of requests
 	// workers has an entry for each call that works.
 	workers chan struct{}
+	// writes has locks, one for many load balancers, that this server holds while it writes one: its
+	// own calls have no conflicts with each other.
+	writes [64]sync.Mutex
 	// report limits reports of failed authentication, which strangers cause.
 	report  rate.Sometimes
 	metrics *metrics
