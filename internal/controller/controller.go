@@ -159,7 +159,7 @@ func newLease(config *rest.Config, options Options) (resourcelock.Interface, err
 // duration, to tolerate clocks of different speed.
 func renewal(lease time.Duration) time.Duration { return lease * 2 / 3 }
 
-func newManager(config *rest.Config, options Options, d *deps) (manager.Manager, error) {
+func newManager(config *rest.Config, options Options, d *deps) (manager.Manager, error) { //nolint:revive,unparam // d goes with the next measured change
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err

@@ -247,7 +247,7 @@ func (h *history) mayFail(write func() error) error {
 // reconcile has a controller reconcile an object, of which its cache may have an old version.
 func (h *history) reconcile(r serviceReconciler) {
 	if names := slices.Concat(h.addressNames(), slices.Sorted(maps.Keys(r.allocations.objects.byName))); len(names) > 0 && h.rand.IntN(3) == 0 {
-		_, _ = addressReconciler{r.deps}.reconcile(h.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: names[h.rand.IntN(len(names))]}})
+		_, _ = addressReconciler(r).reconcile(h.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: names[h.rand.IntN(len(names))]}})
 		return
 	}
 	_ = h.reconcileService(r, serviceName(h.rand.IntN(owners))) // retried
