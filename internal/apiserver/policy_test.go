@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -124,5 +125,24 @@ dataPlane: {minHealthCheckInterval: 1s, limits: {newFlows: 100, newFlowsPerSourc
 	p.decide(b, address, nil, "", spec.Refusal{Reason: "QuotaExceeded", Message: "too many"})
 	if served := p.served(b); len(served.Spec.Listeners) > 0 {
 		t.Errorf("a load balancer beyond the quota: %+v", served.Spec.Listeners)
+	}
+}
+
+// The policy of the guide can be read.
+func TestPolicyOfGuide(t *testing.T) {
+	text, err := os.ReadFile("../../docs/guides/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```yaml\n(addressPools:.*?)```").FindSubmatch(text)
+	if block == nil {
+		t.Fatal("no policy")
+	}
+	kinds, err := loadKinds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := parsePolicy(block[1], kinds); err != nil || p.marks != 0xff000000 {
+		t.Errorf("%+v, %v", p, err)
 	}
 }
