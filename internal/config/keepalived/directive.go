@@ -111,7 +111,7 @@ var blocks = map[string][]directive{
 	"real_server": slices.Concat(serverDirectives, probingDirectives(optionalAlpha), []directive{
 		{"weight", 1, 1, translated, "`weight`; if any is above 256, all in proportion",
 			count(0, maxWeight, func(x *reader) *int { return &x.r.ownWeight }), ""},
-		{"lvs_method", 1, 6, approximated, "a service has one method: that of its first real server",
+		{"lvs_method", 1, 6, approximated, "a service has one method, its first real server's",
 			func(x *reader, s *statement) { x.readMethod(s, &x.r.method) }, ""},
 		{"uthreshold", 1, 1, translated, "`maxConnections`", (*reader).upperThreshold, ""},
 		{"lthreshold", 1, 1, reported, "a backend gets new connections again below maxConnections", nil, ""},
@@ -234,7 +234,7 @@ func probingDirectives(alpha func(*reader, *statement)) []directive {
 func checkDirectives(own ...directive) []directive {
 	return slices.Concat(probingDirectives(optionalAlpha), []directive{
 		{"connect_ip", 1, 1, translated, "`monitorAddress`", (*reader).connectIP, ""},
-		{"connect_port", 1, 1, translated, "`health.port`, or `monitorPort` if it isn't that of all real servers",
+		{"connect_port", 1, 1, translated, "`health.port`, or `monitorPort` where real servers differ",
 			(*reader).connectPort, ""},
 		{"bindto bind_port bind_if", 1, 1, reported, noSource, nil, ""},
 		{"fwmark", 1, 1, reported, "probes have no mark of their own", nil, ""},

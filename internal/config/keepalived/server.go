@@ -56,7 +56,7 @@ func (x *reader) realServer(s *statement) {
 	}
 	for _, other := range x.v.servers {
 		if other.address == r.address && other.port == r.port {
-			x.report(s, "%s %s: left out, as by keepalived: it is that of line %d", s.keyword(), r.address, other.Line)
+			x.report(s, "%s %s: left out, as by keepalived: line %d has it already", s.keyword(), r.address, other.Line)
 			return
 		}
 	}

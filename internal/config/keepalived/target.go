@@ -28,7 +28,7 @@ type group struct {
 
 func (im *importer) addGroup(s *statement) {
 	if name := s.word(1); im.groups[name] != nil {
-		im.report(s, "virtual_server_group %s: the name is already that of the group on line %d", name, im.groups[name].Line)
+		im.report(s, "virtual_server_group %s: the group on line %d has this name already", name, im.groups[name].Line)
 	} else {
 		im.groups[name] = &group{statement: s}
 	}
