@@ -556,7 +556,7 @@ func TestMemoryOfObjects(t *testing.T) {
 	for round := range 2 {
 		for i := range 30 {
 			line := fmt.Sprintf(`{"type":"PUT","object":%s}`, strings.Replace(string(text), `"b1"`, fmt.Sprintf(`"b%d"`, i), 1))
-			if listed, err = s.take([]byte(line), listed); err != nil {
+			if listed, err = s.apply("", []byte(line), listed); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -568,7 +568,7 @@ func TestMemoryOfObjects(t *testing.T) {
 				t.Errorf("round %d: %s is known: %t", round, id, o.known)
 			}
 		}
-		if _, err := s.take([]byte(`{"type":"SYNCED","version":"1"}`), listed); err != nil {
+		if _, err := s.apply("", []byte(`{"type":"SYNCED","version":"1"}`), listed); err != nil {
 			t.Fatal(err)
 		}
 		if s.vips.Flush(); len(s.vips.Services()) != 1 { // all have one address

@@ -36,7 +36,7 @@ func FuzzLines(f *testing.F) {
 		}
 		listed := map[source.Object]object{}
 		for line := range strings.Lines(text) {
-			if listed, err = s.take([]byte(line), listed); err != nil {
+			if listed, err = s.apply("", []byte(line), listed); err != nil {
 				break
 			}
 			s.vips.Flush()

@@ -110,11 +110,8 @@ func (s *Source) watch(ctx context.Context, server string) error {
 	listed := map[source.Object]object{} // nil once all objects are known
 	for lines.Scan() {
 		silence.Reset(maxSilence)
-		if listed, err = s.take(lines.Bytes(), listed); err != nil {
+		if listed, err = s.apply(server, lines.Bytes(), listed); err != nil {
 			return err
-		}
-		if listed == nil {
-			s.responded(server)
 		}
 	}
 	if cause := context.Cause(ctx); cause != nil {
@@ -126,9 +123,10 @@ func (s *Source) watch(ctx context.Context, server string) error {
 	return errEnded
 }
 
-// take applies a line of the response. Objects are listed before the line SYNCED: they replace all
-// objects together, if the server is one to follow. It returns the objects that are listed.
-func (s *Source) take(text []byte, listed map[source.Object]object) (map[source.Object]object, error) {
+// apply applies a line of a server's response. Objects are listed before the line SYNCED: they replace
+// all objects together, if the server is one to follow, which counts as reached from then on. It returns
+// the objects that are listed.
+func (s *Source) apply(server string, text []byte, listed map[source.Object]object) (map[source.Object]object, error) {
 	var line struct {
 		Type, Version, Identity string
 		Replaces                bool
@@ -136,6 +134,9 @@ func (s *Source) take(text []byte, listed map[source.Object]object) (map[source.
 	}
 	if err := json.Unmarshal(text, &line); err != nil {
 		return listed, fmt.Errorf("line of the response: %w", err)
+	}
+	if listed == nil {
+		s.responded(server)
 	}
 	switch line.Type {
 	case "PUT", "DELETE":
@@ -156,6 +157,7 @@ func (s *Source) take(text []byte, listed map[source.Object]object) (map[source.
 			if err := s.checkFile(line.Identity, line.Version); err != nil && !line.Replaces {
 				return listed, err
 			}
+			s.responded(server)
 			s.replace(listed, line.Identity, line.Version)
 		}
 		return nil, nil
