@@ -23,6 +23,8 @@ const (
 	reasonUnread          = "UnreadAnnotation"
 	reasonBadSpec         = "BadSpec"
 	reasonFailed          = "AllocationFailed"
+	reasonQuotaExceeded   = "QuotaExceeded"
+	reasonUnsupported     = "UnsupportedProtocol"
 )
 
 // maxMessage is the longest message of a condition (metav1.Condition) and, less

@@ -214,7 +214,7 @@ func TestAPIServerTenants(t *testing.T) {
 		t.Errorf("a refused LoadBalancer has the status %+v", vm.Status)
 	}
 
-	w.says(ports, v1alpha1.ConditionServiceAccepted, no, "BadAnnotation")
+	w.says(ports, v1alpha1.ConditionServiceAccepted, no, "BadSpec")
 	const reason = "QuotaExceeded"
 	expect := func(svc *corev1.Service, want string) {
 		t.Helper()

@@ -89,7 +89,7 @@ func (r serviceReconciler) decided(svc *corev1.Service, result allocation) (cond
 	unread := spec.Unread(svc)
 	switch {
 	case err != nil:
-		conditions = append(conditions, condition(kind, false, reasonBadAnnotation, err.Error()))
+		conditions = append(conditions, condition(kind, false, reasonOf(err), err.Error()))
 	case decided && bounded.raised != "":
 		conditions = append(conditions, condition(kind, false, reasonIntervalRaised, bounded.raised))
 	case decided && unread != "":

@@ -4,10 +4,10 @@ package controller
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,7 +56,7 @@ func serviceRequest(svc *corev1.Service) (w addressRequest, notAccepted error) {
 	for _, port := range ports {
 		p, served := spec.Protocol(port.Protocol)
 		if !served {
-			errs = append(errs, fmt.Errorf("port %d: %s is not served: want TCP or UDP", port.Port, port.Protocol))
+			errs = append(errs, refusal(reasonUnsupported, "port %d: %s is not served: want TCP or UDP", port.Port, port.Protocol))
 			continue
 		}
 		w.Ports = append(w.Ports, alloc.Port{Number: uint16(port.Port), Protocol: p})
@@ -65,10 +65,21 @@ func serviceRequest(svc *corev1.Service) (w addressRequest, notAccepted error) {
 	// An address other than the requested one would be worse than none.
 	addressing := about(err, v1alpha1.AnnotationAddresses, v1alpha1.AnnotationAddressPool, v1alpha1.AnnotationSharingKey, "spec.loadBalancerIP", "spec.ports")
 	if addressing != nil {
-		w = w.reject(reasonBadAnnotation, addressing)
+		w = w.reject(reasonOf(addressing), addressing)
 		w.KeepKey = about(err, v1alpha1.AnnotationSharingKey) != nil
 	}
 	return w, err
+}
+
+// reasonOf returns the reason for the first error of annotations, or else of a field, or else of a port.
+func reasonOf(err error) string {
+	switch bad, is := errors.AsType[lb.FieldError](err); {
+	case !is:
+		return reasonUnsupported
+	case strings.HasPrefix(bad.Path, "spec."):
+		return reasonBadSpec
+	}
+	return reasonBadAnnotation
 }
 
 // about returns the first error of the given annotations, or of one that doesn't exist, as it may be

@@ -43,3 +43,24 @@ func TestAnnotationsOfRequest(t *testing.T) {
 		}
 	}
 }
+
+// Ports that can't be served have a reason of their own, which no annotation is.
+func TestReasonsOfPorts(t *testing.T) {
+	ports := func(n int, protocol corev1.Protocol) *corev1.Service {
+		svc := &corev1.Service{}
+		for i := range n {
+			svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Port: int32(i + 1), Protocol: protocol})
+		}
+		return svc
+	}
+	bad := ports(1, corev1.ProtocolSCTP)
+	bad.Annotations = map[string]string{"fairlead.io/addresses": "none"}
+	for want, svc := range map[string]*corev1.Service{
+		"UnsupportedProtocol": ports(1, corev1.ProtocolSCTP), "BadSpec": ports(1001, corev1.ProtocolTCP), "BadAnnotation": bad,
+	} {
+		_, err := serviceRequest(svc)
+		if got := reasonOf(err); got != want {
+			t.Errorf("%s, want %s: %v", got, want, err)
+		}
+	}
+}
