@@ -71,7 +71,7 @@ type Allocator struct {
 	// owners are the holders of at least one address, holders the same by address.
 	owners  map[Owner]*holder
 	holders map[netip.Addr][]*holder
-	// shared has the shareable addresses of each group, sorted.
+	// shared has the shareable addresses of each namespace and key, sorted.
 	shared map[sharingKey][]netip.Addr
 	// used has the assigned and reserved addresses of each family.
 	used map[Family]*addressSet

@@ -24,9 +24,15 @@ type sharingKey struct {
 	Sharing
 }
 
+// anyMode returns the key without mode, by which shareable addresses are known.
+func (k sharingKey) anyMode() sharingKey {
+	k.Mode = ""
+	return k
+}
+
 // share adds an address of its first holder to the shareable ones.
 func (a *Allocator) share(t *holder, address netip.Addr) {
-	if c := t.sharing; c.Key != "" {
+	if c := t.sharing.anyMode(); c.Key != "" {
 		at, _ := slices.BinarySearchFunc(a.shared[c], address, netip.Addr.Compare)
 		a.shared[c] = slices.Insert(a.shared[c], at, address)
 	}
@@ -34,12 +40,12 @@ func (a *Allocator) share(t *holder, address netip.Addr) {
 
 // unshare undoes share when an address has lost its last holder.
 func (a *Allocator) unshare(t *holder, address netip.Addr) {
-	shared := a.shared[t.sharing]
-	if at, found := slices.BinarySearchFunc(shared, address, netip.Addr.Compare); found {
-		a.shared[t.sharing] = slices.Delete(shared, at, at+1)
+	c := t.sharing.anyMode()
+	if at, found := slices.BinarySearchFunc(a.shared[c], address, netip.Addr.Compare); found {
+		a.shared[c] = slices.Delete(a.shared[c], at, at+1)
 	}
-	if len(a.shared[t.sharing]) == 0 {
-		delete(a.shared, t.sharing)
+	if len(a.shared[c]) == 0 {
+		delete(a.shared, c)
 	}
 }
 
@@ -85,13 +91,30 @@ func (a *Allocator) shareable(t *holder, f Family, pools []*pool) (Address, bool
 		return Address{}, false
 	}
 	for _, p := range pools {
-		for _, address := range a.shared[t.sharing] {
+		for _, address := range a.shared[t.sharing.anyMode()] {
 			if FamilyOf(address) == f && p.addresses.Contains(address) && a.checkSharing(t, address) == nil {
 				return Address{address, p.Name}, true
 			}
 		}
 	}
 	return Address{}, false
+}
+
+// Unshared returns the first address that others of the same namespace and sharing key have and an owner
+// can't share, so that it has another one of the family; no error if there is none.
+func (a *Allocator) Unshared(owner Owner) (address netip.Addr, why error) {
+	t := a.owners[owner]
+	if t == nil {
+		return netip.Addr{}, nil
+	}
+	for _, address := range a.shared[t.sharing.anyMode()] {
+		if held, has := t.address(FamilyOf(address)); has && held.Address != address {
+			if err := a.checkSharing(t, address); err != nil {
+				return address, err
+			}
+		}
+	}
+	return netip.Addr{}, nil
 }
 
 // SharingGroup returns the owners that the same nodes have to serve: the given one, if it has

@@ -4,6 +4,7 @@ package controller
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -50,8 +51,9 @@ type allocation struct {
 	// Addresses are sorted, IPv4 first; at most one of each family.
 	Addresses []netip.Addr
 	// Err says why the request failed. Missing says why there is
-	// only one address of two families if one is sufficient.
-	Err, Missing error
+	// only one address of two families if one is sufficient, Unshared why an address isn't shared
+	// with others of the same key.
+	Err, Missing, Unshared error
 	// Changed says that the addresses, or the properties that groups select by, differ from the
 	// last request's.
 	Changed bool
@@ -83,8 +85,8 @@ type allocations struct {
 
 // record is the state of one owner.
 type record struct {
-	request      addressRequest
-	err, missing error
+	request                addressRequest
+	err, missing, unshared error
 	// pending says that the request isn't fulfilled.
 	pending bool
 }
@@ -183,6 +185,10 @@ func (l *allocations) update(r *record, q addressRequest) {
 	}
 	result, err := l.allocate(q)
 	r.request, r.err, r.missing = q, err, result.Missing
+	_, others := r.updateUnshared(l.spaceOf(q.Segment))
+	for _, other := range others {
+		l.enqueue(other)
+	}
 	r.pending = len(q.Families) > 0 && (err != nil || r.missing != nil)
 	if former.Sharing != q.Sharing || !slices.Equal(former.Ports, q.Ports) {
 		l.supplyChanged = true // others may be able to share now
@@ -195,6 +201,17 @@ func (l *allocations) update(r *record, q addressRequest) {
 	}
 }
 
+// updateUnshared updates the reason why an address isn't shared, and returns the owners whose reasons
+// change as well, if it has changed.
+func (r *record) updateUnshared(space *alloc.Allocator) (changed bool, others []alloc.Owner) {
+	address, why := space.Unshared(r.request.Owner)
+	changed = fmt.Sprint(why) != fmt.Sprint(r.unshared)
+	if r.unshared = why; changed {
+		others = space.Holders(address)
+	}
+	return changed, others
+}
+
 // allocate passes a request to the allocator.
 func (l *allocations) allocate(q addressRequest) (alloc.Result, error) {
 	if len(q.Families) == 0 {
@@ -204,7 +221,7 @@ func (l *allocations) allocate(q addressRequest) (alloc.Result, error) {
 }
 
 func (l *allocations) allocation(r *record) allocation {
-	g := allocation{Err: r.err, Missing: r.missing}
+	g := allocation{Err: r.err, Missing: r.missing, Unshared: r.unshared}
 	for _, h := range l.spaceOf(r.request.Segment).Of(r.request.Owner) {
 		g.Addresses = append(g.Addresses, h.Address)
 	}
@@ -222,6 +239,14 @@ func (l *allocations) serveWaiting() {
 		l.update(r, r.request)
 		if !slices.Equal(before.Addresses, l.allocation(r).Addresses) {
 			l.enqueue(r.request.Owner)
+		}
+	}
+	for owner, r := range l.records {
+		if r.unshared == nil {
+			continue
+		}
+		if changed, _ := r.updateUnshared(l.spaceOf(r.request.Segment)); changed {
+			l.enqueue(owner)
 		}
 	}
 }

@@ -4,6 +4,7 @@ package controller
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -362,6 +363,34 @@ func TestFormerForeignAddress(t *testing.T) {
 	compare(t, "waiting", l.Get(waiting.Owner).Addresses, waiting.Wanted)
 	if want := []string{"waiting"}; !slices.Equal(*enqueued, want) {
 		t.Errorf("enqueued %v, want %v", *enqueued, want)
+	}
+}
+
+// Of two Services with one sharing key that can't share, both say so while that lasts.
+func TestUnshared(t *testing.T) {
+	l, enqueued := withPool(t, "192.0.2.0/29")
+	first, second := sharing("first", 9, 443), sharing("second", 1, 443)
+	why := func(q addressRequest) string { return fmt.Sprint(l.Request(q).Unshared) }
+	if got := why(first); got != "<nil>" {
+		t.Errorf("first: %s", got)
+	}
+	if got, want := why(second), "address 192.0.2.0: assigned to Service a/first, and both have port 443/tcp"; got != want {
+		t.Errorf("second: %s, want %s", got, want)
+	}
+	if !slices.Equal(*enqueued, []string{"first"}) {
+		t.Errorf("enqueued %v", *enqueued)
+	}
+	if got, want := why(first), "address 192.0.2.1: assigned to Service a/second, and both have port 443/tcp"; got != want {
+		t.Errorf("first: %s, want %s", got, want)
+	}
+	second.Ports[0].Number, second.Sharing.Mode = 80, "Local"
+	if got := why(second); !strings.Contains(got, `one is "", the other "Local"`) {
+		t.Errorf("second: %s", got)
+	}
+	*enqueued = nil
+	l.Release(second.Owner)
+	if got := fmt.Sprint(l.Get(first.Owner).Unshared); got != "<nil>" || !slices.Contains(*enqueued, "first") {
+		t.Errorf("first after the other's end: %s, enqueued %v", got, *enqueued)
 	}
 }
 

@@ -47,6 +47,8 @@ func condition(kind string, holds bool, reason, message string) metav1.Condition
 func allocatedCondition(kind string, a allocation) metav1.Condition {
 	has := list(a.Addresses)
 	switch {
+	case a.Err == nil && a.Missing == nil && a.Unshared != nil:
+		return condition(kind, true, reasonAllocated, has+"; not shared: "+a.Unshared.Error())
 	case a.Err == nil && a.Missing == nil:
 		return condition(kind, true, reasonAllocated, has)
 	case a.Err == nil:
