@@ -71,6 +71,7 @@ type allocations struct {
 	mu         sync.Mutex
 	pools      []addressPool // in the order in which they are tried
 	namespaces map[string]labels.Set
+	groups     portBounds
 	// untagged allocates in the untagged network, tagged in each VLAN.
 	untagged *alloc.Allocator
 	tagged   map[lb.Segment]*alloc.Allocator
@@ -217,6 +218,9 @@ func (l *allocations) allocate(q addressRequest) (alloc.Result, error) {
 	if len(q.Families) == 0 {
 		return l.spaceOf(q.Segment).Keep(l.allocRequest(q)), q.Invalid
 	}
+	if refused := l.groups.tooMany(q, l.namespaces[q.Owner.Namespace]); refused != nil {
+		return l.spaceOf(q.Segment).Keep(l.allocRequest(q)), refused
+	}
 	return l.spaceOf(q.Segment).Claim(l.allocRequest(q))
 }
 
@@ -237,7 +241,7 @@ func (l *allocations) serveWaiting() {
 	for _, r := range l.waiting() {
 		before := l.allocation(r)
 		l.update(r, r.request)
-		if !slices.Equal(before.Addresses, l.allocation(r).Addresses) {
+		if now := l.allocation(r); !slices.Equal(before.Addresses, now.Addresses) || before.Err != nil && now.Err == nil {
 			l.enqueue(r.request.Owner)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
@@ -391,6 +392,36 @@ func TestUnshared(t *testing.T) {
 	l.Release(second.Owner)
 	if got := fmt.Sprint(l.Get(first.Owner).Unshared); got != "<nil>" || !slices.Contains(*enqueued, "first") {
 		t.Errorf("first after the other's end: %s, enqueued %v", got, *enqueued)
+	}
+}
+
+// An object with more ports than all its groups allow gets no address, and keeps one that it has.
+func TestTooManyPortsForGroups(t *testing.T) {
+	l, enqueued := withPool(t, "192.0.2.0/29")
+	group := func(name string, maxPorts int32, classes ...string) (g v1alpha1.LoadBalancerGroup) {
+		g.Name, g.UID, g.Generation, g.Spec.Services.MaxPorts, g.Spec.Services.Classes = name, types.UID(name), int64(maxPorts), maxPorts, classes
+		return g
+	}
+	l.SetGroups([]v1alpha1.LoadBalancerGroup{group("main", 2), group("small", 1), group("other", 9, "fairlead.io/other")})
+	ports := func(name string, n int) addressRequest {
+		q := request(name, 1)
+		for i := range n {
+			q.Ports = append(q.Ports, alloc.Port{Number: uint16(i + 1)})
+		}
+		return q
+	}
+	compare(t, "two ports", l.Request(ports("grows", 2)).Addresses, addresses("192.0.2.0"))
+	for name, kept := range map[string][]netip.Addr{"new": nil, "grows": addresses("192.0.2.0")} {
+		g := l.Request(ports(name, 3))
+		compare(t, name, g.Addresses, kept)
+		if why, _ := errors.AsType[*alloc.Error](g.Err); why == nil || why.Reason != "QuotaExceeded" || !strings.Contains(why.Text, "3 ports are more than 2 (LoadBalancerGroup main") {
+			t.Errorf("%s: %v", name, g.Err)
+		}
+	}
+	l.SetGroups([]v1alpha1.LoadBalancerGroup{group("main", 3)})
+	compare(t, "with more ports", l.Get(owner("new")).Addresses, addresses("192.0.2.1"))
+	if !slices.Contains(*enqueued, "new") || !slices.Contains(*enqueued, "grows") {
+		t.Errorf("enqueued %v", *enqueued)
 	}
 }
 

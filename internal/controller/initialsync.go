@@ -45,7 +45,7 @@ func (t initialSync) run(ctx context.Context) error {
 	return nil
 }
 
-// readPools reads namespaces and pools.
+// readPools reads namespaces, groups and pools.
 func (t initialSync) readPools(ctx context.Context) error {
 	namespaces := namespaceList()
 	if err := t.List(ctx, namespaces); err != nil {
@@ -58,6 +58,11 @@ func (t initialSync) readPools(ctx context.Context) error {
 	if err := t.live.List(ctx, &pools); err != nil {
 		return fmt.Errorf("pools: %w", err)
 	}
+	var groups v1alpha1.LoadBalancerGroupList
+	if err := t.live.List(ctx, &groups); err != nil {
+		return fmt.Errorf("groups: %w", err)
+	}
+	t.allocations.SetGroups(groups.Items)
 	valid, _ := parsePools(pools.Items)
 	t.allocations.SetPools(valid)
 	return nil

@@ -129,6 +129,7 @@ func (r *groupReconciler) read(ctx context.Context) (groups []*group, candidates
 	if err := errors.Join(r.List(ctx, &list), r.List(ctx, &reports), r.listNodes(ctx, &nodes, &pods)); err != nil {
 		return nil, nil, 0, err
 	}
+	r.allocations.SetGroups(list.Items)
 	withoutAgent := withoutReport(nodes.Items, reports.Items)
 	for i := range list.Items {
 		if g := &list.Items[i]; g.DeletionTimestamp.IsZero() {

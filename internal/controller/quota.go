@@ -3,10 +3,12 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -14,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -87,6 +90,52 @@ func (q *quotas) replace(namespace string, now map[alloc.Owner]bounded) (changed
 		delete(q.namespaces, namespace)
 	}
 	return changed
+}
+
+// portBound is the bound of a LoadBalancerGroup on the ports of an object.
+type portBound struct {
+	group      types.UID
+	generation int64
+	filter     spec.Filter
+	spec.Bounds
+}
+
+// SetGroups replaces the groups.
+func (l *allocations) SetGroups(groups []v1alpha1.LoadBalancerGroup) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	groups = slices.SortedFunc(slices.Values(groups), func(a, b v1alpha1.LoadBalancerGroup) int { return cmp.Compare(a.Name, b.Name) })
+	if slices.EqualFunc(groups, l.groups, func(g v1alpha1.LoadBalancerGroup, b portBound) bool {
+		return g.UID == b.group && g.Generation == b.generation
+	}) {
+		return
+	}
+	l.groups = nil
+	for i := range groups {
+		g := &groups[i]
+		filter, _ := spec.NewFilter(&g.Spec.Services) // one with an error selects nothing
+		l.groups = append(l.groups, portBound{g.UID, g.Generation, filter, spec.BoundsOf(g)})
+	}
+	l.supplyChanged = true
+	l.serveWaiting()
+}
+
+// portBounds are the bounds of all groups.
+type portBounds []portBound
+
+// tooMany returns an error for a request with more ports than all groups that may serve it allow: it gets
+// no address. There is none without such a group.
+func (all portBounds) tooMany(q addressRequest, namespace labels.Set) (refused error) {
+	most := 0
+	for _, g := range all {
+		if g.Ports > most && g.filter.Selects(q.Class, q.Labels, namespace) {
+			most, refused = g.Ports, nil
+			if why := g.TooManyPorts(len(q.Ports)); why != "" {
+				refused = refusal(reasonQuotaExceeded, "%s", why)
+			}
+		}
+	}
+	return refused
 }
 
 // quotaRequests maps an object to the request of its namespace, or of all namespaces for a group.
@@ -218,12 +267,12 @@ func (r quotaReconciler) endpoints(ctx context.Context, namespace string, servic
 	if len(all) == 0 {
 		return all, nil
 	}
-	var slices discoveryv1.EndpointSliceList
-	if err := r.List(ctx, &slices, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+	var endpointSlices discoveryv1.EndpointSliceList
+	if err := r.List(ctx, &endpointSlices, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
-	for i := range slices.Items {
-		es := &slices.Items[i]
+	for i := range endpointSlices.Items {
+		es := &endpointSlices.Items[i]
 		if e := all[es.Labels[discoveryv1.LabelServiceName]]; e != nil {
 			n, err := strconv.Atoi(es.Annotations[usableEndpoints])
 			if err != nil {

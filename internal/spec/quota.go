@@ -309,7 +309,7 @@ func (b Bounds) Marks(marked bool) string {
 func (b Bounds) add(used, u Usage) (total Usage, refused string) {
 	switch {
 	case u.Ports > b.Ports:
-		return used, fmt.Sprintf("%d ports are more than %d (LoadBalancerGroup %s, spec.services.maxPorts): not served", u.Ports, b.Ports, b.group)
+		return used, b.TooManyPorts(u.Ports)
 	case u.Ranges > b.Ranges:
 		return used, fmt.Sprintf("%d source ranges are more than %d: not served", u.Ranges, b.Ranges)
 	}
@@ -332,6 +332,14 @@ func (b Bounds) add(used, u Usage) (total Usage, refused string) {
 		}
 	}
 	return total, ""
+}
+
+// TooManyPorts returns why an object with n ports isn't served; empty if it is.
+func (b Bounds) TooManyPorts(n int) string {
+	if n <= b.Ports {
+		return ""
+	}
+	return fmt.Sprintf("%d ports are more than %d (LoadBalancerGroup %s, spec.services.maxPorts): not served", n, b.Ports, b.group)
 }
 
 // Grows reports whether a usage is larger than an earlier one of the same object in any respect.
