@@ -170,17 +170,20 @@ func (a *Allocator) Contain(pools []string, addresses []netip.Addr) bool {
 	})
 }
 
-// CanAdopt reports whether Adopt of a holding has no conflict.
-func (a *Allocator) CanAdopt(h Holding) bool {
+// CanAdopt returns the first conflict that Adopt of a holding would have, nil for none.
+func (a *Allocator) CanAdopt(h Holding) error {
 	t := h.holder()
 	families := map[Family]bool{}
 	for _, address := range h.Addresses {
-		if families[FamilyOf(address)] || a.checkSharing(t, address) != nil {
-			return false
+		if families[FamilyOf(address)] {
+			return secondOfFamily(address)
+		}
+		if err := a.checkSharing(t, address); err != nil {
+			return err
 		}
 		families[FamilyOf(address)] = true
 	}
-	return true
+	return nil
 }
 
 func (h *Holding) holder() *holder {

@@ -52,7 +52,7 @@ func (r *poolReconciler) reconcile(ctx context.Context, _ reconcile.Request) (re
 		}
 	}
 	valid, invalid := parsePools(pools.Items)
-	r.updatePools(ctx, pools.Items, valid)
+	r.updatePools(pools.Items, valid)
 	over, next := r.allocations.Expired()
 	var errs []error
 	for _, object := range over {
@@ -116,7 +116,7 @@ func poolsChanged(before, now client.Object) bool {
 }
 
 // updatePools passes changed pools to allocations, and reconciles all owners then.
-func (r *poolReconciler) updatePools(ctx context.Context, pools []v1alpha1.AddressPool, valid []addressPool) {
+func (r *poolReconciler) updatePools(pools []v1alpha1.AddressPool, valid []addressPool) {
 	now := map[string]v1alpha1.AddressPoolSpec{}
 	for _, p := range pools {
 		if p.DeletionTimestamp.IsZero() {
@@ -130,7 +130,6 @@ func (r *poolReconciler) updatePools(ctx context.Context, pools []v1alpha1.Addre
 	for _, owner := range r.allocations.SetPools(valid) {
 		r.enqueue(owner)
 	}
-	r.enqueueClaimable(ctx) // pools may contain addresses that another controller assigned
 }
 
 // parsePools translates pools. The errors of invalid ones, which give no addresses, are by

@@ -80,6 +80,8 @@ type allocations struct {
 	now      func() time.Time
 	// foreign are the Services that other controllers serve.
 	foreign foreignServices
+	// left are the Services that wait though they aren't ours.
+	left map[alloc.Owner]bool
 	// supplyChanged says that pending requests may succeed now.
 	supplyChanged bool
 }
@@ -103,6 +105,7 @@ func newAllocations(wake func(alloc.Owner)) *allocations {
 		objects:    addressObjects{byName: map[string]*v1alpha1.AssignedAddress{}, listed: map[alloc.Owner]map[string]bool{}},
 		now:        time.Now,
 		foreign:    foreignServices{},
+		left:       map[alloc.Owner]bool{},
 	}
 }
 
@@ -124,6 +127,7 @@ func (l *allocations) Request(q addressRequest) allocation {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.serveWaiting()
+	delete(l.left, q.Owner)
 	r := l.records[q.Owner]
 	known := r != nil
 	if !known {
@@ -232,7 +236,8 @@ func (l *allocations) allocation(r *record) allocation {
 	return g
 }
 
-// serveWaiting retries pending requests, the oldest first, if the supply changed.
+// serveWaiting retries pending requests, the oldest first, if the supply changed, and enqueues Services
+// that may be ours now.
 func (l *allocations) serveWaiting() {
 	if !l.supplyChanged {
 		return
@@ -250,6 +255,17 @@ func (l *allocations) serveWaiting() {
 			continue
 		}
 		if changed, _ := r.updateUnshared(l.spaceOf(r.request.Segment)); changed {
+			l.enqueue(owner)
+		}
+	}
+	if l.foreign.showOther(l.untagged) {
+		return
+	}
+	for owner := range l.left {
+		l.enqueue(owner)
+	}
+	for owner, f := range l.foreign {
+		if f.Claimable && !l.left[owner] {
 			l.enqueue(owner)
 		}
 	}
@@ -294,9 +310,10 @@ func (l *allocations) SetPools(pools []addressPool) []alloc.Owner {
 }
 
 // owners returns the owners of all Services and LoadBalancers with a request, and of Services that
-// other controllers serve, in any order.
+// other controllers serve, or that wait, in any order.
 func (l *allocations) owners() []alloc.Owner {
-	return slices.AppendSeq(slices.Collect(maps.Keys(l.records)), maps.Keys(l.foreign))
+	all := slices.AppendSeq(slices.Collect(maps.Keys(l.records)), maps.Keys(l.foreign))
+	return slices.AppendSeq(all, maps.Keys(l.left))
 }
 
 // SetNamespace sets the labels of a namespace that exists, or was deleted. If that is new
@@ -331,11 +348,11 @@ func (l *allocations) Usage(pool string) alloc.Usage {
 	return l.untagged.Usage(pool)
 }
 
-// Waiting returns the number of pending requests.
+// Waiting returns the number of pending requests, and of Services that wait though they aren't ours.
 func (l *allocations) Waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.waiting())
+	return len(l.waiting()) + len(l.left)
 }
 
 // allocRequest translates a request, with the pools that the owner may use.
@@ -377,8 +394,10 @@ type adopted struct {
 	addressRequest
 	Addresses []netip.Addr
 	// Foreign says that Fairlead hasn't written the status, Claimable that it may take the
-	// Service over if pools contain the addresses.
-	Foreign, Claimable bool
+	// Service over if pools contain the addresses, Named that the status has a host name.
+	Foreign, Claimable, Named bool
+	// Refused says why Fairlead doesn't take the Service over nevertheless; nil if it does.
+	Refused error
 }
 
 // Adopt takes over the addresses whose objects list an owner, and those in statuses without such an

@@ -3,6 +3,7 @@
 package controller
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -11,92 +12,125 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// foreignService is a Service that another controller serves. No other owner gets the addresses
-// in its status.
-type foreignService struct{ adopted }
-
-type foreignServices map[alloc.Owner]*foreignService
+// foreignServices are the Services whose statuses other controllers have written. No other owner gets
+// the addresses there.
+type foreignServices map[alloc.Owner]adopted
 
 // AdoptForeign takes over the addresses in the status of a claimable Service that Fairlead hasn't
 // written, if pools that the Service may use contain them, no other owner has them, and no other
-// controller is seen. Otherwise no other owner gets them.
-func (l *allocations) AdoptForeign(o adopted) bool {
+// controller is seen. Otherwise no other owner gets them; why is nil unless the Service waits.
+func (l *allocations) AdoptForeign(o adopted) (ours bool, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.serveWaiting()         // former addresses may be free now
 	if l.records[o.Owner] != nil { // adopted before, and not written yet
 		if slices.Equal(l.allocation(l.records[o.Owner]).Addresses, slices.SortedFunc(slices.Values(o.Addresses), netip.Addr.Compare)) {
-			return true
+			return true, nil
 		}
 		l.untagged.Release(o.Owner)
 		delete(l.records, o.Owner)
 		l.supplyChanged = true
 	}
 	l.reserveForeign(o)
-	if _, serves := l.otherController(); serves || !l.inPools(o) {
-		return false
+	if !o.Claimable || l.foreign.showOther(l.untagged) {
+		return false, nil
+	}
+	holding := alloc.Holding{Owner: o.Owner, Created: o.Created, Addresses: o.Addresses, Ports: o.Ports, Sharing: o.Sharing}
+	if why = cmp.Or(o.Refused, l.admit(o, holding)); why != nil {
+		return false, why
 	}
 	l.releaseForeign(o.Owner)
-	holding := alloc.Holding{Owner: o.Owner, Created: o.Created, Addresses: o.Addresses, Ports: o.Ports, Sharing: o.Sharing}
-	if !l.admitted(o) || !l.untagged.CanAdopt(holding) {
-		l.reserveForeign(o)
-		return false
-	}
 	l.records[o.Owner] = &record{request: o.addressRequest}
 	l.untagged.Adopt([]alloc.Holding{holding})
-	return true
+	return true, nil
 }
 
-// ForgetForeign records that no other controller serves a Service, or that it doesn't exist. It
-// reports whether one did, and whether no other controller is seen any more since.
-func (l *allocations) ForgetForeign(owner alloc.Owner) (known, last bool) {
+// ForgetForeign records that no other controller serves a Service, or that it doesn't exist, and
+// reports whether one did.
+func (l *allocations) ForgetForeign(owner alloc.Owner) (known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.foreign[owner] == nil {
-		return false, false
-	}
+	defer l.serveWaiting()
+	_, known = l.foreign[owner]
 	l.releaseForeign(owner)
-	l.serveWaiting()
-	_, serves := l.otherController()
-	return true, !serves
+	return known
 }
 
-// OtherController returns a Service without class that another controller serves, if there is
-// one whose addresses aren't in pools.
-func (l *allocations) OtherController() (owner alloc.Owner, serves bool) {
+// SetLeft records whether a Service waits though it isn't ours: for an address, or for its own to be
+// taken over.
+func (l *allocations) SetLeft(owner alloc.Owner, waits bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.otherController()
+	if l.left[owner] = waits; !waits {
+		delete(l.left, owner)
+	}
 }
 
-func (l *allocations) otherController() (owner alloc.Owner, serves bool) {
+// OtherController returns a Service that shows another controller for Services without class, if there
+// is one: the first one of a namespace, or else of all.
+func (l *allocations) OtherController(namespace string) (first alloc.Owner, serves bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for owner, f := range l.foreign {
-		if f.Class == "" && !l.inPools(f.adopted) {
-			return owner, true
+		if !f.isEvidence(l.untagged) {
+			continue
+		}
+		near, nearest := owner.Namespace == namespace, first.Namespace == namespace
+		if !serves || near && !nearest || near == nearest && owner.Compare(first) < 0 {
+			first, serves = owner, true
 		}
 	}
-	return alloc.Owner{}, false
+	return first, serves
 }
 
-// inPools reports whether a Service is claimable and pools that it may use contain all its
-// addresses.
-func (l *allocations) inPools(o adopted) bool {
-	return o.Claimable && l.untagged.Contain(l.allocRequest(o.addressRequest).Pools, o.Addresses)
+// isEvidence reports whether a foreign Service shows another controller for Services without class: by
+// its status alone, which authors of Services can't write, and by all pools, whatever it may use.
+func (o *adopted) isEvidence(pools *alloc.Allocator) bool {
+	return o.Class == "" && (o.Named || slices.ContainsFunc(o.Addresses, func(a netip.Addr) bool { return pools.PoolOf(a) == "" }))
 }
 
-// admitted reports whether the objects of a Service's addresses allow it as an owner.
-func (l *allocations) admitted(o adopted) bool {
-	return !slices.ContainsFunc(o.Addresses, func(a netip.Addr) bool {
+// showOther reports whether the Services show another controller for Services without class.
+func (all foreignServices) showOther(pools *alloc.Allocator) bool {
+	for _, f := range all {
+		if f.isEvidence(pools) {
+			return true
+		}
+	}
+	return false
+}
+
+// admit returns an error if pools that a Service may use don't contain all its addresses, other owners
+// can't share them, or their objects don't allow it as an owner.
+func (l *allocations) admit(o adopted, holding alloc.Holding) error {
+	if !l.untagged.Contain(l.allocRequest(o.addressRequest).Pools, o.Addresses) {
+		return refusal(alloc.NotInPool, "addresses %s: not all in pools that the Service may use", list(o.Addresses))
+	}
+	if err := l.untagged.CanAdopt(holding); err != nil {
+		return err
+	}
+	for _, a := range o.Addresses {
 		object := l.objects.byName[v1alpha1.AssignedAddressName(a, nil)]
-		return object != nil && (len(blocking(object, entryOf(o.addressRequest))) > 0 ||
-			object.Spec.Retained != nil && object.Spec.Retained.Namespace != o.Owner.Namespace)
-	})
+		if object == nil {
+			continue
+		}
+		if others := blocking(object, entryOf(o.addressRequest)); len(others) > 0 {
+			return refusal(alloc.Taken, "address %s: assigned to %s, which can't share it", a, others[0])
+		}
+		if to := object.Spec.Retained; to != nil && to.Namespace != o.Owner.Namespace {
+			return retainedError(a, to, l.retentionOf(object))
+		}
+	}
+	return nil
 }
 
 // reserveForeign has no other owner get the addresses in the status of a Service.
 func (l *allocations) reserveForeign(o adopted) {
+	if f, known := l.foreign[o.Owner]; known && f.Named == o.Named && slices.Equal(f.Addresses, o.Addresses) {
+		l.foreign[o.Owner] = o
+		return
+	}
 	l.releaseForeign(o.Owner)
-	l.foreign[o.Owner] = &foreignService{o}
+	l.foreign[o.Owner] = o
 	for _, a := range o.Addresses {
 		l.refresh(a, lb.Segment{})
 	}
@@ -113,8 +147,8 @@ func (all foreignServices) at(a netip.Addr) (owner alloc.Owner, found bool) {
 }
 
 func (l *allocations) releaseForeign(owner alloc.Owner) {
-	f := l.foreign[owner]
-	if f == nil {
+	f, known := l.foreign[owner]
+	if !known {
 		return
 	}
 	delete(l.foreign, owner)

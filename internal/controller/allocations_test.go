@@ -349,8 +349,8 @@ func TestTooManyPorts(t *testing.T) {
 func TestFormerForeignAddress(t *testing.T) {
 	l, enqueued := withPool(t, "192.0.2.0/31")
 	other := adopted{addressRequest: request("other", 9), Addresses: addresses("192.0.2.0"), Foreign: true}
-	if l.AdoptForeign(other) {
-		t.Error("adopted a Service that isn't claimable")
+	if ours, why := l.AdoptForeign(other); ours || why != nil {
+		t.Errorf("adopted a Service that isn't claimable: %t, error %v", ours, why)
 	}
 	waiting := request("waiting", 1)
 	waiting.Wanted = addresses("192.0.2.0")
@@ -358,12 +358,53 @@ func TestFormerForeignAddress(t *testing.T) {
 		t.Errorf("%v, which is another controller's", g.Addresses)
 	}
 	other.Addresses, other.Claimable = addresses("192.0.2.1"), true
-	if !l.AdoptForeign(other) {
-		t.Error("not adopted")
+	if ours, why := l.AdoptForeign(other); !ours {
+		t.Errorf("not adopted: %v", why)
 	}
 	compare(t, "waiting", l.Get(waiting.Owner).Addresses, waiting.Wanted)
 	if want := []string{"waiting"}; !slices.Equal(*enqueued, want) {
 		t.Errorf("enqueued %v, want %v", *enqueued, want)
+	}
+}
+
+// Only a status that no pool has shows another controller. Of several the first of the namespace is named.
+func TestOtherController(t *testing.T) {
+	l, enqueued := withPool(t, "192.0.2.0/31")
+	add := func(name, address string, change func(*adopted)) {
+		f := adopted{addressRequest: request(name, 9), Addresses: addresses(address), Foreign: true, Claimable: true}
+		change(&f)
+		l.AdoptForeign(f)
+	}
+	add("finalizer", "192.0.2.0", func(f *adopted) { f.Claimable, f.Refused = false, errors.New("finalizer") })
+	add("class", "198.51.100.1", func(f *adopted) { f.Class, f.Claimable = "example.com/other", false })
+	l.SetPools([]addressPool{pool(t, "main", "192.0.2.0/31", "", "public=yes")}) // whatever the Service may use
+	add("label", "192.0.2.1", func(*adopted) {})
+	if other, serves := l.OtherController("a"); serves {
+		t.Errorf("%s shows another controller", other)
+	}
+	add("far", "198.51.100.2", func(f *adopted) { f.Owner.Namespace = "A" })
+	add("z", "198.51.100.3", func(f *adopted) { f.Claimable = false })
+	for namespace, want := range map[string]string{"a": "a/z", "b": "A/far"} {
+		if other, _ := l.OtherController(namespace); other.Namespace+"/"+other.Name != want {
+			t.Errorf("namespace %s: %s, want %s", namespace, other, want)
+		}
+	}
+	l.SetLeft(owner("waiting"), true)
+	if n := l.Waiting(); n != 1 {
+		t.Errorf("%d wait", n)
+	}
+	*enqueued = nil
+	l.ForgetForeign(alloc.Owner{Kind: "Service", Namespace: "A", Name: "far"})
+	if len(*enqueued) > 0 {
+		t.Errorf("enqueued %v while there is another one", *enqueued)
+	}
+	l.ForgetForeign(owner("z"))
+	if slices.Sort(*enqueued); !slices.Equal(*enqueued, []string{"label", "waiting"}) {
+		t.Errorf("enqueued %v", *enqueued)
+	}
+	l.Request(request("waiting", 1))
+	if l.left[owner("waiting")] {
+		t.Error("a Service that is ours is left")
 	}
 }
 

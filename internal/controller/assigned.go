@@ -223,11 +223,16 @@ func (l *allocations) reservation(a netip.Addr, s lb.Segment, object *v1alpha1.A
 		to := object.Spec.Retained
 		return alloc.Reservation{
 			For: alloc.Owner{Kind: to.Kind, Namespace: to.Namespace, Name: to.Name}, Namespace: true,
-			Err: refusal(alloc.Retained, "address %s: retained for namespace %s, whose object released it, until %s (retainFor of its pool)",
-				a, to.Namespace, to.Released.Add(l.retentionOf(object)).UTC().Format(time.RFC3339)),
+			Err: retainedError(a, to, l.retentionOf(object)),
 		}, true
 	}
 	return alloc.Reservation{}, false
+}
+
+// retainedError is the error for owners of other namespaces than a retained address's.
+func retainedError(a netip.Addr, to *v1alpha1.RetainedAddress, retention time.Duration) *alloc.Error {
+	return refusal(alloc.Retained, "address %s: retained for namespace %s, whose object released it, until %s (retainFor of its pool)",
+		a, to.Namespace, to.Released.Add(retention).UTC().Format(time.RFC3339))
 }
 
 func refusal(reason, format string, args ...any) *alloc.Error {

@@ -4,6 +4,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -52,11 +53,13 @@ func (d *DefaultClass) Set(text string) error {
 // Type returns the values for the usage text.
 func (d *DefaultClass) Type() string { return "auto|true|false" }
 
-// Reasons of the condition fairlead.io/Allocated before there are addresses, and after another
-// controller wrote the status.
+// Reasons of the condition fairlead.io/Allocated before there are addresses, after another controller
+// wrote the status, while another controller is seen, and if a status's addresses can't be taken over.
 const (
-	reasonClaimed         = "Claimed"
-	reasonOtherController = "OtherController"
+	reasonClaimed             = "Claimed"
+	reasonOtherController     = "OtherController"
+	reasonOtherControllerSeen = "OtherControllerSeen"
+	reasonNotTakenOver        = "NotTakenOver"
 )
 
 const (
@@ -75,13 +78,18 @@ const (
 // left it to another controller since.
 func isMarked(svc *corev1.Service) bool {
 	c := meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
-	return c != nil && c.Reason != reasonOtherController
+	return c != nil && c.Reason != reasonOtherController && !isWaiting(c)
 }
 
 // isLeft reports whether a Service was left to another controller.
 func isLeft(svc *corev1.Service) bool {
 	c := meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
 	return c != nil && c.Reason == reasonOtherController
+}
+
+// isWaiting reports whether a condition says why a Service isn't claimed or taken over yet.
+func isWaiting(c *metav1.Condition) bool {
+	return c != nil && (c.Reason == reasonOtherControllerSeen || c.Reason == reasonNotTakenOver)
 }
 
 // isClaimable reports whether a Service that isn't ours may become so by claim.
@@ -95,32 +103,31 @@ func (o *deps) isClaimable(svc *corev1.Service) bool {
 	return strings.HasPrefix(*svc.Spec.LoadBalancerClass, v1alpha1.Group+"/")
 }
 
-// isForeign reports whether the data of another controller is in a Service.
+// isForeign reports whether another controller has written the status of a Service that isn't ours.
 func isForeign(svc *corev1.Service) bool {
-	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer &&
-		(len(svc.Status.LoadBalancer.Ingress) > 0 || slices.Contains(svc.Finalizers, cleanupFinalizer))
+	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && len(svc.Status.LoadBalancer.Ingress) > 0
 }
 
-// isAdoptable reports whether a Service may become ours with the addresses in its status, if
-// pools contain them.
-func (o *deps) isAdoptable(svc *corev1.Service) bool {
-	onlyAddresses := !slices.ContainsFunc(svc.Status.LoadBalancer.Ingress, func(i corev1.LoadBalancerIngress) bool {
+// foreign returns a foreign Service with the addresses in its status.
+func (o *deps) foreign(svc *corev1.Service) *adopted {
+	named := slices.ContainsFunc(svc.Status.LoadBalancer.Ingress, func(i corev1.LoadBalancerIngress) bool {
 		_, err := netip.ParseAddr(i.IP)
 		return err != nil || i.Hostname != ""
 	})
-	return onlyAddresses && o.isClaimable(svc) && !isLeft(svc) && !slices.Contains(svc.Finalizers, cleanupFinalizer)
+	return &adopted{
+		addressRequest: service{svc}.request(), Addresses: service{svc}.shown(), Foreign: true,
+		Named: named, Claimable: !named && o.isClaimable(svc) && !isLeft(svc), Refused: ofCloud(svc),
+	}
 }
 
-// adoptForeign takes over the addresses in the status of a claimable Service if pools that it
-// may use contain them and no other owner has them. Otherwise no owner gets them.
-func (r serviceReconciler) adoptForeign(svc *corev1.Service) bool {
-	held := adopted{addressRequest: service{svc}.request(), Addresses: service{svc}.shown(), Foreign: true, Claimable: r.isAdoptable(svc)}
-	if !r.allocations.AdoptForeign(held) {
-		return false
+// ofCloud returns an error for a Service without class and with the finalizer of a cloud provider's
+// controller. Authors of Services may write finalizers, so it has a meaning for that Service only.
+func ofCloud(svc *corev1.Service) error {
+	if svc.Spec.LoadBalancerClass != nil || !slices.Contains(svc.Finalizers, cleanupFinalizer) {
+		return nil
 	}
-	r.written.set(held.Owner, held.Addresses)
-	r.enqueueCounts()
-	return true
+	return errors.New("another controller serves this Service by its finalizer " + cleanupFinalizer +
+		": remove the finalizer if that controller was removed")
 }
 
 // claim decides whether a Service without our mark becomes ours. It does if the addresses in its
@@ -133,37 +140,35 @@ func (r serviceReconciler) claim(ctx context.Context, svc *corev1.Service) (reco
 		return reconcile.Result{RequeueAfter: staleDelay}, nil
 	}
 	if isForeign(svc) {
-		if r.adoptForeign(svc) {
-			return r.serve(ctx, svc)
+		held := r.foreign(svc)
+		ours, why := r.allocations.AdoptForeign(*held)
+		if !ours {
+			return reconcile.Result{}, r.explain(ctx, svc, reasonNotTakenOver, why)
 		}
-		return reconcile.Result{}, nil
+		r.written.set(owner, held.Addresses)
+		r.enqueueCounts()
+		return r.serve(ctx, svc)
 	}
-	known := r.forgetForeign(ctx, owner)
+	known := r.allocations.ForgetForeign(owner)
 	if !r.isClaimable(svc) {
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, r.explain(ctx, svc, "", nil)
 	}
-	c := meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
 	switch {
-	case known && c != nil: // the status was left, and is empty from now on
+	case known && isLeft(svc): // the status was left, and is empty from now on
 		base := svc.DeepCopy()
+		c := meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
 		c.LastTransitionTime = metav1.NewTime(time.Now())
 		_, err := r.patchStatus(ctx, svc, base)
 		return reconcile.Result{RequeueAfter: otherControllerDelay}, err
 	case known: // the other controller may be about to write another address
 		return reconcile.Result{RequeueAfter: claimDelay}, nil
 	}
-	var wait time.Duration
-	if c != nil {
-		wait = otherControllerDelay - time.Since(c.LastTransitionTime.Time)
-	} else {
-		if other, serves := r.allocations.OtherController(); serves {
-			r.log.Info("another controller serves Services without class, so they are left to it", "service", other, "left", owner)
-			return reconcile.Result{}, nil
-		}
-		wait = claimDelay - time.Since(svc.CreationTimestamp.Time)
-	}
+	why, wait := r.unclaimed(svc)
 	if wait > 0 && wait <= otherControllerDelay { // longer if clocks differ
 		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	if why != nil {
+		return reconcile.Result{}, r.explain(ctx, svc, reasonOtherControllerSeen, why)
 	}
 	base := svc.DeepCopy()
 	set(&svc.Status.Conditions, condition(v1alpha1.ConditionServiceAllocated, false, reasonClaimed, ""))
@@ -171,28 +176,50 @@ func (r serviceReconciler) claim(ctx context.Context, svc *corev1.Service) (reco
 	return reconcile.Result{}, err
 }
 
-// forgetForeign records that a Service has no data of another controller any more, and reports
-// whether it had. Services that were left to that one may be claimed now.
-func (r serviceReconciler) forgetForeign(ctx context.Context, owner alloc.Owner) bool {
-	known, last := r.allocations.ForgetForeign(owner)
-	if last {
-		r.enqueueClaimable(ctx)
+// unclaimed says why a claimable Service with an empty status isn't claimed, nil if it is, and how long
+// it is left to other controllers before.
+func (r serviceReconciler) unclaimed(svc *corev1.Service) (why error, wait time.Duration) {
+	why = ofCloud(svc)
+	if isLeft(svc) {
+		c := meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
+		return why, otherControllerDelay - time.Since(c.LastTransitionTime.Time)
 	}
-	return known
+	age := time.Since(svc.CreationTimestamp.Time)
+	if why != nil {
+		return why, otherControllerDelay - age // a cloud's balancer takes some minutes
+	}
+	other, serves := r.allocations.OtherController(svc.Namespace)
+	switch {
+	case serves && other.Namespace == svc.Namespace:
+		why = fmt.Errorf("another controller serves Services without class, by the status of Service %s: if it was removed, "+
+			"remove that Service's finalizer and status; or set defaultClass of the chart to true, or create this Service with "+
+			"loadBalancerClass %s", other.Name, v1alpha1.LoadBalancerClass)
+	case serves:
+		r.log.Info("another controller serves Services without class, so they are left to it",
+			"service", other, "left", ownerOf(kindService, svc))
+		why = fmt.Errorf("another controller serves Services without class, by a status in another namespace: if it was "+
+			"removed, an administrator can remove its finalizers and statuses (the log of Fairlead's controller names one), or "+
+			"set defaultClass of the chart to true; or create this Service with loadBalancerClass %s", v1alpha1.LoadBalancerClass)
+	}
+	return why, claimDelay - age
 }
 
-// enqueueClaimable triggers the reconciliation of Services that may be claimed.
-func (o *deps) enqueueClaimable(ctx context.Context) {
-	var all corev1.ServiceList
-	if err := o.List(ctx, &all); err != nil {
-		o.log.Warn("Services that may be claimed are unknown", "error", err)
-		return
+// explain sets the condition of a Service that isn't ours to the reason why it waits, and records an
+// Event. Without an error it doesn't wait.
+func (r serviceReconciler) explain(ctx context.Context, svc *corev1.Service, reason string, why error) error {
+	r.allocations.SetLeft(ownerOf(kindService, svc), why != nil)
+	if why == nil && !isWaiting(meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)) {
+		return nil
 	}
-	for i := range all.Items {
-		if svc := &all.Items[i]; o.isClaimable(svc) && !isMarked(svc) {
-			o.enqueue(ownerOf(kindService, svc))
-		}
+	before, base := slices.Clone(svc.Status.Conditions), svc.DeepCopy()
+	if why == nil {
+		meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
+		_, err := r.patchStatus(ctx, svc, base)
+		return err
 	}
+	c := condition(v1alpha1.ConditionServiceAllocated, false, reason, why.Error())
+	set(&svc.Status.Conditions, c)
+	return r.publish(ctx, svc, base, before, []metav1.Condition{c})
 }
 
 // yield leaves a Service to another controller that has changed this controller's status addresses,
@@ -238,7 +265,7 @@ func (r serviceReconciler) yield(ctx context.Context, svc *corev1.Service) (bool
 		return true, err
 	}
 	if len(foreign) > 0 {
-		r.adoptForeign(&now) // reserves the addresses: it was left
+		r.allocations.AdoptForeign(*r.foreign(&now)) // reserves the addresses: it was left
 	}
 	return true, nil
 }

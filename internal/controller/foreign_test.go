@@ -6,12 +6,9 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -52,6 +49,9 @@ func TestAPIServerOtherController(t *testing.T) {
 	w := newTestCluster(t, "--audit-policy-file="+policy, "--audit-log-path="+audit, "--audit-log-mode=blocking-strict")
 	w.sub(t, "two controllers", func(w *testCluster) { otherServes(w, audit) })
 	w.sub(t, "alone", byItself)
+	w.sub(t, "finalizer", finalizer)
+	w.sub(t, "left-over", leftOver)
+	w.sub(t, "shared", sharedAddress)
 	w.sub(t, "overwritten", func(w *testCluster) { overwritten(w, audit) })
 	w.sub(t, "removed", removed)
 	w.sub(t, "migration", migration)
@@ -174,53 +174,24 @@ func (w *testCluster) classless(name string) *corev1.Service {
 
 func auto(o *controller.Options) { o.DefaultClass = controller.DefaultClassAuto }
 
-// logged has the texts of a log.
-type logged struct {
-	slog.Handler
-	mu    *sync.Mutex
-	lines *[]string
-}
-
-func (l logged) Handle(ctx context.Context, r slog.Record) error {
-	line := r.Message
-	r.Attrs(func(a slog.Attr) bool {
-		line += " " + a.String()
-		return true
-	})
-	l.mu.Lock()
-	*l.lines = append(*l.lines, line)
-	l.mu.Unlock()
-	return l.Handler.Handle(ctx, r)
-}
-
 func otherServes(w *testCluster, audit string) {
 	other := &otherController{prefix: "198.51.100"}
 	w.otherController(other)
 	earlier := w.classless("earlier")
 	w.has(earlier, "198.51.100.1")
-	log := logged{mu: &sync.Mutex{}, lines: &[]string{}}
-	w.run(auto, func(o *controller.Options) {
-		log.Handler = o.Log.Handler()
-		o.Log = slog.New(log)
-	})
+	w.run(auto)
 	w.pool("main", "192.0.2.0/28", "198.51.100.2/32") // one of the other's addresses is in it
 	ours := w.service("ours")
 	w.has(ours, "192.0.2.0")
 	later, waiting := w.classless("later"), w.classless("waiting")
 	w.has(later, "198.51.100.2")
-	w.await("the controller to leave a Service to the other", func() error {
-		log.mu.Lock()
-		defer log.mu.Unlock()
-		if !slices.ContainsFunc(*log.lines, func(l string) bool {
-			return strings.Contains(l, "left to it") && strings.Contains(l, "default/waiting")
-		}) {
-			return errors.New("not logged")
-		}
-		return nil
-	})
+	if message := w.says(waiting, v1alpha1.ConditionServiceAllocated, no, "OtherControllerSeen"); !strings.Contains(message, "Service earlier") {
+		w.Errorf("message %q", message)
+	}
+	w.awaitEvents(waiting, "Warning OtherControllerSeen")
 	third := w.service("third", "addresses=198.51.100.2")
 	w.says(third, v1alpha1.ConditionServiceAllocated, no, "AddressTaken")
-	for svc, address := range map[*corev1.Service]string{earlier: "198.51.100.1", later: "198.51.100.2", waiting: ""} {
+	for svc, address := range map[*corev1.Service]string{earlier: "198.51.100.1", later: "198.51.100.2"} {
 		w.has(svc, address)
 		if writes := w.writesTo(audit, svc.Name); len(writes) > 0 || len(svc.Status.Conditions) > 0 {
 			w.Errorf("%s: writes %q, conditions %v", svc.Name, writes, svc.Status.Conditions)
@@ -246,6 +217,92 @@ func byItself(w *testCluster) {
 	w.run(auto)
 	w.has(w.classless("second"), "192.0.2.1")
 	w.has(svc, "192.0.2.0")
+}
+
+// finalizer has a Service with the finalizer of a cloud provider, which its author may write: it is left
+// to that provider, and no other Service is.
+func finalizer(w *testCluster) {
+	tenant := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}}
+	w.create(tenant)
+	left := newService("left")
+	left.Namespace, left.Spec.LoadBalancerClass, left.Finalizers = tenant.Name, nil, []string{"service.kubernetes.io/load-balancer-cleanup"}
+	w.create(left)
+	defer w.edit(left, func() { left.Finalizers = nil })
+	w.run(auto)
+	w.pool("main", "192.0.2.0/28")
+	near := newService("near")
+	near.Namespace, near.Spec.LoadBalancerClass = tenant.Name, nil
+	w.create(near)
+	for _, svc := range []*corev1.Service{near, w.classless("first")} {
+		w.says(svc, v1alpha1.ConditionServiceAllocated, yes, "Allocated")
+		w.hasSome(svc)
+	}
+	w.has(left, "")
+}
+
+// leftOver has the status and finalizer of a removed controller at a Service: Services without class wait
+// until they are removed, and say so.
+func leftOver(w *testCluster) {
+	left := w.classless("left")
+	w.edit(left, func() { left.Finalizers = []string{"service.kubernetes.io/load-balancer-cleanup"} })
+	w.patchStatus(left, func() { left.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}} })
+	tenant := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "left-over"}}
+	w.create(tenant)
+	far := newService("far")
+	far.Namespace, far.Spec.LoadBalancerClass = tenant.Name, nil
+	w.create(far)
+	near := w.classless("near")
+	w.run(auto)
+	w.pool("main", "192.0.2.0/28")
+	for svc, names := range map[*corev1.Service]bool{near: true, far: false} {
+		message := w.says(svc, v1alpha1.ConditionServiceAllocated, no, "OtherControllerSeen")
+		if strings.Contains(message, "Service left") != names || strings.Contains(message, "default/") {
+			w.Errorf("%s: message %q", svc.Name, message)
+		}
+		w.awaitEvents(svc, "Warning OtherControllerSeen")
+	}
+	w.edit(left, func() { left.Finalizers = nil })
+	w.patchStatus(left, func() { left.Status.LoadBalancer = corev1.LoadBalancerStatus{} })
+	for _, svc := range []*corev1.Service{near, far, left} {
+		w.hasSome(svc)
+	}
+}
+
+// sharedAddress has Services with one address of a former controller, which only two of them may share
+// here. The others say why they keep it without being served.
+func sharedAddress(w *testCluster) {
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mail"}})
+	add := func(namespace, name string, port int32, key string, policy corev1.ServiceExternalTrafficPolicy) *corev1.Service {
+		svc := newService(name)
+		if svc.Namespace, svc.Spec.LoadBalancerClass, svc.Spec.Ports[0].Port = namespace, nil, port; key != "" {
+			svc.Annotations["fairlead.io/sharing-key"] = key
+		}
+		svc.Spec.ExternalTrafficPolicy = policy
+		w.create(svc)
+		w.patchStatus(svc, func() { svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.5"}} })
+		return svc
+	}
+	www := add("default", "www", 80, "one", "Cluster")
+	w.run(auto)
+	w.pool("main", "192.0.2.0/28")
+	w.says(www, v1alpha1.ConditionServiceAllocated, yes, "Allocated")
+	w.says(add("default", "tls", 443, "one", "Cluster"), v1alpha1.ConditionServiceAllocated, yes, "Allocated")
+	policy, forgotten := add("default", "policy", 25, "one", "Local"), add("default", "forgotten", 53, "", "Cluster")
+	for svc, reason := range map[*corev1.Service]string{
+		policy: `one is "Cluster", the other "Local"`, forgotten: "the sharing keys differ",
+		add("mail", "smtp", 25, "one", "Cluster"): "only owners of one namespace can share it",
+	} {
+		message := w.says(svc, v1alpha1.ConditionServiceAllocated, no, "NotTakenOver")
+		if !strings.Contains(message, "assigned to Service default/") || !strings.Contains(message, reason) {
+			w.Errorf("%s: message %q", svc.Name, message)
+		}
+		w.has(svc, "192.0.2.5")
+		w.awaitEvents(svc, "Warning NotTakenOver")
+	}
+	w.edit(policy, func() { policy.Spec.ExternalTrafficPolicy = "Cluster" })
+	w.says(policy, v1alpha1.ConditionServiceAllocated, yes, "Allocated")
+	w.patchStatus(forgotten, func() { forgotten.Status.LoadBalancer = corev1.LoadBalancerStatus{} })
+	w.has(forgotten, "192.0.2.0")
 }
 
 // overwritten has another controller write its address into a status of Fairlead's.

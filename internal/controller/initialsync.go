@@ -114,6 +114,9 @@ func (t initialSync) adopt(object runtime.Object) *adopted {
 		return nil
 	case *corev1.Service:
 		if serves = t.isOurs(object); !serves && !isMarked(object) {
+			if !isForeign(object) {
+				return nil
+			}
 			return t.foreign(object)
 		}
 		o = service{object}
@@ -128,13 +131,4 @@ func (t initialSync) adopt(object runtime.Object) *adopted {
 		t.groups.restore(held.Owner, group)
 	}
 	return held
-}
-
-// foreign returns a Service that has data of another controller, with the addresses in its status, if
-// any; nil for other Services.
-func (t initialSync) foreign(svc *corev1.Service) *adopted {
-	if !isForeign(svc) {
-		return nil
-	}
-	return &adopted{addressRequest: service{svc}.request(), Addresses: service{svc}.shown(), Foreign: true, Claimable: t.isAdoptable(svc)}
 }

@@ -33,7 +33,7 @@ type sample struct {
 func samples() []sample {
 	return []sample{
 		{"fairlead_controller_leader", "1 while this controller is the leader.", nil},
-		{"fairlead_controller_waiting", "Services and LoadBalancers whose request for addresses is pending.", nil},
+		{"fairlead_controller_waiting", "Services and LoadBalancers whose request for addresses is pending, and Services that wait because of another controller.", nil},
 		{"fairlead_controller_group_nodes", "Nodes of the LoadBalancerGroup.", []string{"group"}},
 		{"fairlead_controller_group_nodes_ready", "Nodes of the LoadBalancerGroup that are ready and have a ready agent.", []string{"group"}},
 		{"fairlead_controller_group_services", "Services and LoadBalancers that the LoadBalancerGroup serves.", []string{"group"}},

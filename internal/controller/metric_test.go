@@ -74,7 +74,7 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("problems %v, error %v", problems, err)
 	}
 	want := `
-# HELP fairlead_controller_waiting Services and LoadBalancers whose request for addresses is pending.
+# HELP fairlead_controller_waiting Services and LoadBalancers whose request for addresses is pending, and Services that wait because of another controller.
 # TYPE fairlead_controller_waiting gauge
 fairlead_controller_waiting 1
 # HELP fairlead_pool_addresses_assigned Assigned addresses of the pool, including those assigned from an overlapping pool.

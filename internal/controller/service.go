@@ -32,7 +32,9 @@ func (r serviceReconciler) reconcile(ctx context.Context, request reconcile.Requ
 	err := r.Get(ctx, request.NamespacedName, &svc)
 	switch {
 	case apierrors.IsNotFound(err):
-		r.forgetForeign(ctx, alloc.Owner{Kind: kindService, Namespace: request.Namespace, Name: request.Name})
+		owner := alloc.Owner{Kind: kindService, Namespace: request.Namespace, Name: request.Name}
+		r.allocations.ForgetForeign(owner)
+		r.allocations.SetLeft(owner, false)
 		return r.forget(ctx, kindService, request.NamespacedName, &svc)
 	case err != nil:
 		return reconcile.Result{}, err
@@ -45,7 +47,7 @@ func (r serviceReconciler) reconcile(ctx context.Context, request reconcile.Requ
 		return r.serve(ctx, &svc)
 	case isMarked(&svc):
 		return reconcile.Result{}, r.withdraw(ctx, &svc)
-	case r.allocations.Has(ownerOf(kindService, &svc)) && (!isForeign(&svc) || !r.isAdoptable(&svc)):
+	case r.allocations.Has(ownerOf(kindService, &svc)) && (!isForeign(&svc) || !r.foreign(&svc).Claimable):
 		return r.disown(ctx, &svc)
 	}
 	return r.claim(ctx, &svc)

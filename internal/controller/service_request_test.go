@@ -5,6 +5,7 @@ package controller
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,5 +63,18 @@ func TestReasonsOfPorts(t *testing.T) {
 		if got := reasonOf(err); got != want {
 			t.Errorf("%s, want %s: %v", got, want, err)
 		}
+	}
+}
+
+// A Service with a cloud provider's finalizer is left for ten minutes without a reason, and then with one.
+func TestFinalizerOfService(t *testing.T) {
+	r := serviceReconciler{newDeps(Options{DefaultClass: DefaultClassAuto})}
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{cleanupFinalizer}, CreationTimestamp: metav1.Now()}}
+	if _, wait := r.unclaimed(svc); wait <= claimDelay {
+		t.Errorf("waits %s", wait)
+	}
+	svc.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+	if why, wait := r.unclaimed(svc); why == nil || wait > 0 {
+		t.Errorf("error %v, waits %s", why, wait)
 	}
 }
