@@ -162,7 +162,8 @@ func (o *addressObjects) of(owner alloc.Owner, s lb.Segment) (all []netip.Addr) 
 func (l *allocations) Observe(name string, object *v1alpha1.AssignedAddress) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	known := cmp.Or(object, l.objects.byName[name])
+	former := l.objects.byName[name]
+	known := cmp.Or(object, former)
 	if known == nil {
 		return
 	}
@@ -177,7 +178,7 @@ func (l *allocations) Observe(name string, object *v1alpha1.AssignedAddress) {
 	}
 	l.objects.set(name, object)
 	l.refresh(a, s)
-	l.supplyChanged = true
+	l.supplyChanged = l.supplyChanged || former != nil // a new object takes its address from others
 	l.serveWaiting()
 	l.dropEmpty()
 }

@@ -246,7 +246,7 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 		add("loadbalancerpolicy", policyReconciler{o}.reconcile, 1, &trigger{}, enqueueAll(policyDelay), policyChanged,
 			&v1alpha1.LoadBalancerGroup{}, &v1alpha1.AddressPool{}, ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Service{}}),
 		add("namespace", namespaceReconciler{o}.reconcile, 1, &trigger{}, each, nil, namespaceMetadata()),
-		add("assignedaddress", addressReconciler{o}.reconcile, 1, &trigger{}, each, nil, &v1alpha1.AssignedAddress{}),
+		add("assignedaddress", addressReconciler{o}.reconcile, 1, &trigger{}, enqueueWritten(), nil, &v1alpha1.AssignedAddress{}),
 		add("addresspool", pools.reconcile, 1, &o.pools, enqueuePools(), poolsChanged,
 			&v1alpha1.AddressPool{}, &corev1.Service{}, &v1alpha1.LoadBalancer{}),
 		add("loadbalancergroup", groups.reconcile, 1, &o.members, enqueueAll(placementDelay), membersChanged,
@@ -289,10 +289,25 @@ func enqueueReports() handler.EventHandler {
 	})
 }
 
+// enqueueWritten enqueues each object after a delay: the response to the controller's own write may arrive
+// later than the event, without which the object would be read at the API server.
+func enqueueWritten() handler.EventHandler {
+	return enqueueRequests(func(object client.Object) (reconcile.Request, time.Duration) {
+		return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)}, staleDelay
+	})
+}
+
 // enqueueAfter enqueues one request for all objects after the delay of the changed one.
 func enqueueAfter(delay func(client.Object) time.Duration) handler.EventHandler {
+	return enqueueRequests(func(object client.Object) (reconcile.Request, time.Duration) {
+		return reconcile.Request{}, delay(object)
+	})
+}
+
+// enqueueRequests enqueues the request of a changed object after a delay.
+func enqueueRequests(of func(client.Object) (reconcile.Request, time.Duration)) handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	enqueue := func(q queue, object client.Object) { q.AddAfter(reconcile.Request{}, delay(object)) }
+	enqueue := func(q queue, object client.Object) { q.AddAfter(of(object)) }
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueue(q, e.Object) },
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueue(q, e.Object) },
