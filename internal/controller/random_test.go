@@ -191,16 +191,20 @@ func (r *randomHistory) settle() {
 func (r *randomHistory) settled() error {
 	ctx := context.WithoutCancel(r.Context())
 	var (
-		pools v1alpha1.AddressPoolList
-		all   corev1.ServiceList
+		pools     v1alpha1.AddressPoolList
+		all       corev1.ServiceList
+		balancers v1alpha1.LoadBalancerList
 	)
-	if err := errors.Join(r.List(ctx, &pools), r.List(ctx, &all, client.InNamespace("default"))); err != nil {
+	if err := errors.Join(r.List(ctx, &pools), r.List(ctx, &all, client.InNamespace("default")), r.List(ctx, &balancers)); err != nil {
 		return err
 	}
 	if err := alone(all.Items); err != nil {
 		return err
 	}
 	used := map[string]bool{}
+	for i := range balancers.Items {
+		used[balancers.Items[i].Status.Address] = true
+	}
 	for i := range all.Items {
 		for _, ingress := range all.Items[i].Status.LoadBalancer.Ingress {
 			used[ingress.IP] = true
