@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"fairlead.io/fairlead/internal/host/rtnl"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -70,7 +71,7 @@ func (k *rtnetlink) close() {
 }
 
 func (k *rtnetlink) links() ([]link, error) {
-	all, err := k.handle.LinkList()
+	all, err := rtnl.Dump(k.handle.LinkList)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +83,7 @@ func (k *rtnetlink) links() ([]link, error) {
 }
 
 func (k *rtnetlink) addresses() ([]address, error) {
-	all, err := k.handle.AddrList(nil, netlink.FAMILY_ALL)
+	all, err := rtnl.Dump(func() ([]netlink.Addr, error) { return k.handle.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, err
 	}

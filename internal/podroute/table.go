@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/host/rtnl"
 )
 
 // protocol marks the routes of this package in the kernel's main table (rtm_protocol). It is
@@ -92,7 +94,9 @@ func routed() (prefixes []netip.Prefix, err error) {
 // list returns the routes of this package.
 func list() ([]netlink.Route, error) {
 	filter := &netlink.Route{Protocol: protocol, Table: unix.RT_TABLE_MAIN}
-	all, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	all, err := rtnl.Dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}
@@ -107,14 +111,14 @@ func nodeAddresses() (all []netip.Addr, err error) {
 			all = append(all, a.Unmap())
 		}
 	}
-	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	addresses, err := rtnl.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("addresses: %w", err)
 	}
 	for i := range addresses {
 		add(addresses[i].IP)
 	}
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+	routes, err := rtnl.Dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"fairlead.io/fairlead/internal/host/rtnl"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -132,7 +133,9 @@ func (k *kernel) removeLocal(a netip.Addr) error {
 // localRoutes returns the addresses that are local by addLocal.
 func (k *kernel) localRoutes() (map[netip.Addr]bool, error) {
 	filter := &netlink.Route{Protocol: routeProtocol, Table: unix.RT_TABLE_LOCAL}
-	found, err := k.rtnetlink.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	found, err := rtnl.Dump(func() ([]netlink.Route, error) {
+		return k.rtnetlink.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("local routes: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"fairlead.io/fairlead/internal/host/rtnl"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -98,7 +99,7 @@ func (k *kernel) closeUnserved(vip lb.VIP) error {
 
 // interfaceAddresses are the addresses of the node's interfaces.
 func (k *kernel) interfaceAddresses() (map[netip.Addr]bool, error) {
-	all, err := k.rtnetlink.AddrList(nil, netlink.FAMILY_ALL)
+	all, err := rtnl.Dump(func() ([]netlink.Addr, error) { return k.rtnetlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("addresses of interfaces: %w", err)
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
+
+	"fairlead.io/fairlead/internal/host/rtnl"
 )
 
 func collectInterfaces(names []string) ([]Interface, error) {
@@ -68,7 +70,7 @@ func collectInterface(tool *ethtool.Ethtool, name string) (Interface, error) {
 
 // Networks returns the networks of an interface's addresses.
 func Networks(link netlink.Link) (networks []netip.Prefix, err error) {
-	addresses, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	addresses, err := rtnl.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("addresses: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/host/preflight"
+	"fairlead.io/fairlead/internal/host/rtnl"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -153,7 +154,9 @@ func warnConnected(log *slog.Logger, networks []netip.Prefix, services []lb.Serv
 
 // defaultInterface returns the interface of the default route; empty without one.
 func defaultInterface(family int) string {
-	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Dst: nil}, netlink.RT_FILTER_DST)
+	routes, err := rtnl.Dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(family, &netlink.Route{Dst: nil}, netlink.RT_FILTER_DST)
+	})
 	if err != nil {
 		return ""
 	}

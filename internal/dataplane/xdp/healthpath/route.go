@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/host/rtnl"
 )
 
 const (
@@ -83,7 +85,7 @@ func (s *Sender) Source(vip, towards netip.Addr) (netip.Addr, error) {
 	if vip.Is4() {
 		family = netlink.FAMILY_V4
 	}
-	all, err := s.netlink.AddrList(nil, family)
+	all, err := rtnl.Dump(func() ([]netlink.Addr, error) { return s.netlink.AddrList(nil, family) })
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("addresses of this machine: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/host/rtnl"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/nexthop"
 )
@@ -317,7 +318,7 @@ func RemoveHandover(owner string) error { return detachHandover(HandoverConfig{O
 // detachHandover takes the owner's filters from all devices but some, and from the
 // interfaces if there is no such device, or if they aren't the configuration's any more.
 func detachHandover(cfg HandoverConfig, except map[int]bool) error {
-	links, err := netlink.LinkList()
+	links, err := rtnl.Dump(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("nat handover: %w", err)
 	}
