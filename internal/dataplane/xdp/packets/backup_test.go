@@ -17,7 +17,7 @@ import (
 // Connections with backends that live stay there while backups come and go, and those with
 // backups when another backend returns.
 func TestBackups(t *testing.T) {
-	s := &unstableService{t: t, p: quietPlane(t, testPins(t), program.FeatureL2DSR), Service: manyBackends(vip4, 6)}
+	s := &unstableService{t: t, p: quietPlane(t, "", program.FeatureL2DSR), Service: manyBackends(vip4, 6)}
 	s.VIP, s.IdleTimeout, s.all = webVIP, 8*time.Hour, s.Backends
 	s.Health = &lb.HealthCheck{Type: lb.HealthTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1}
 	const primaries = 3

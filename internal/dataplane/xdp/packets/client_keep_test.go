@@ -26,7 +26,7 @@ func TestClientsOutliveAgents(t *testing.T) {
 	w.grow(12)
 	must(t, w.p.Close())
 	w.p = quietPlane(t, dir, program.FeatureL2DSR|program.FeatureClients)
-	w.hops = w.p.Hops.(*staticHops)
+	w.hops = hopsOf(w.p)
 	w.wantHomes(homes)
 	w.change(func(*lb.Service) {})
 	must(t, w.p.SweepClients())
@@ -66,7 +66,7 @@ func TestClientsAreSwept(t *testing.T) {
 // A record is its backend's alone: another one in the same slot gets none of its
 // clients, nor does another service of the same number.
 func TestClientsOfAnotherBackend(t *testing.T) {
-	p := quietPlane(t, testPins(t), program.FeatureL2DSR|program.FeatureClients)
+	p := quietPlane(t, "", program.FeatureL2DSR|program.FeatureClients)
 	w := newClientService(t, p, clientCase{lb.L2DSR, false, vip6, lb.TCP}, 12)
 	homes := w.arrive(30)
 	forge := func(change func(*table.BalancerClient)) {
@@ -112,7 +112,7 @@ func TestClientsGenerationsAreNotReused(t *testing.T) {
 	w.wantRemembered(8)
 	must(t, w.p.Close())
 	w.p = quietPlane(t, dir, program.FeatureNAT|program.FeatureClients)
-	w.hops = w.p.Hops.(*staticHops)
+	w.hops = hopsOf(w.p)
 	w.wantRemembered(0)
 	w.change(func(svc *lb.Service) { svc.Backends = w.service(4).Backends })
 	w.wantHomes(w.rings(8))
@@ -153,7 +153,7 @@ func TestClientsTraced(t *testing.T) {
 
 // A flow whose own record made room for another one is where its client was last.
 func TestClientsEvictedFlows(t *testing.T) {
-	p := quietPlane(t, testPins(t), program.FeatureL2DSR|program.FeatureClients)
+	p := quietPlane(t, "", program.FeatureL2DSR|program.FeatureClients)
 	w := newClientService(t, p, clientCase{lb.L2DSR, false, vip4, lb.TCP}, 4)
 	homes := w.arrive(20)
 	w.grow(12)
@@ -170,7 +170,7 @@ func TestClientsEvictedFlows(t *testing.T) {
 // began, and the clients that are remembered where they were.
 func TestTooManyNewClients(t *testing.T) {
 	const clients = 20
-	p := quietPlane(t, testPins(t), program.FeatureL2DSR|program.FeatureClients)
+	p := quietPlane(t, "", program.FeatureL2DSR|program.FeatureClients)
 	w := newClientService(t, p, clientCase{lb.L2DSR, false, vip4, lb.TCP}, 4)
 	homes := w.arrive(clients)
 	w.grow(12)
@@ -232,7 +232,7 @@ func TestClientsOnlyWithTimeout(t *testing.T) {
 // Entries of the ring become stable again and a backend that left gives its slot
 // back, though the clients that are remembered never agree with the ring.
 func TestClientsDontBlockRing(t *testing.T) {
-	p := quietPlane(t, testPins(t), program.FeatureL2DSR|program.FeatureClients)
+	p := quietPlane(t, "", program.FeatureL2DSR|program.FeatureClients)
 	w := newClientService(t, p, clientCase{lb.L2DSR, false, vip4, lb.TCP}, 8)
 	w.change(func(svc *lb.Service) { svc.IdleTimeout = lb.MinIdleTimeout })
 	homes := w.arrive(20)

@@ -89,7 +89,7 @@ type clientService struct {
 }
 
 func newClientService(t *testing.T, p *xdp.Unattached, c clientCase, backends int) *clientService {
-	hops := p.Hops.(*staticHops)
+	hops := hopsOf(p)
 	w := &clientService{clientCase: c, t: t, p: p, hops: hops, svc: c.service(backends), port: 2000}
 	if found := w.svc.Check(); len(found) > 0 {
 		t.Fatal(found)
@@ -125,11 +125,18 @@ func (w *clientService) leave() {
 const clientFeatures = program.FeatureL2DSR | program.FeatureNAT | program.FeatureDSR | program.FeatureClients
 
 // clientPlane is a plane for the services of clientCases.
-func clientPlane(t *testing.T) *xdp.Unattached { return quietPlane(t, testPins(t), clientFeatures) }
+func clientPlane(t *testing.T) *xdp.Unattached { return quietPlane(t, "", clientFeatures) }
 
-// quietPlane is a plane whose grace periods take no time, with one program for all cases.
+// quietPlane is a plane whose grace periods take no time, with one program for all cases: with pins in
+// dir or, without, the one that tests share.
 func quietPlane(t *testing.T, dir string, features program.Features) *xdp.Unattached {
-	p := openQuietPlane(t, dir, newStaticHops())
+	t.Helper()
+	var p *xdp.Unattached
+	if dir == "" {
+		p, _ = newTestPlane(t)
+	} else {
+		p = openQuietPlane(t, dir, newStaticHops())
+	}
 	p.Programs.Recount(0, features)
 	return p
 }

@@ -16,7 +16,7 @@ import (
 
 // A busy UDP flow leaves a removed backend if that doesn't exist any more, and only then.
 func TestEphemeralBackends(t *testing.T) {
-	p := quietPlane(t, testPins(t), program.FeatureL2DSR|program.FeatureIPIP|program.FeatureNAT|program.FeatureDSR)
+	p := quietPlane(t, "", program.FeatureL2DSR|program.FeatureIPIP|program.FeatureNAT|program.FeatureDSR)
 	for _, forward := range []lb.Forward{lb.L2DSR, lb.IPIP, lb.NAT, lb.DSR} {
 		for _, ephemeral := range []bool{false, true} {
 			t.Run(forward.String(), func(t *testing.T) {
@@ -94,15 +94,17 @@ func TestPodWithoutConnections(t *testing.T) {
 		{"all routes lost while listed", []podEvent{losesAllRoutes, leaves, losesRoute}, false},
 	} {
 		for _, vip := range []netip.Addr{vip4, vip6} {
-			c := natCaseOf(vip, lb.TCP)
-			c.afterPodEvents(t, one.events, func(p *xdp.Unattached) {
-				verdict, exit := exitOf(t, p, c.fromClient(tcpACK).build())
-				if !one.lives && (verdict != xdpTX || exit != "answer_reset") || one.lives && exit != "forward_nat_handover" {
-					t.Errorf("%s: a segment to %s has exit %s", one.name, vip, exit)
-				}
-				if _, exit = exitOf(t, p, c.fromClient(tcpSYN).build()); exit != "forward_nat_handover" {
-					t.Errorf("%s: a SYN to %s has exit %s", one.name, vip, exit)
-				}
+			t.Run(one.name+"/"+vip.String(), func(t *testing.T) { // each with the one plane of this process
+				c := natCaseOf(vip, lb.TCP)
+				c.afterPodEvents(t, one.events, func(p *xdp.Unattached) {
+					verdict, exit := exitOf(t, p, c.fromClient(tcpACK).build())
+					if !one.lives && (verdict != xdpTX || exit != "answer_reset") || one.lives && exit != "forward_nat_handover" {
+						t.Errorf("a segment has exit %s", exit)
+					}
+					if _, exit = exitOf(t, p, c.fromClient(tcpSYN).build()); exit != "forward_nat_handover" {
+						t.Errorf("a SYN has exit %s", exit)
+					}
+				})
 			})
 		}
 	}

@@ -95,7 +95,7 @@ var webVIP = lb.VIP{Address: vip4, Port: 80, Protocol: lb.TCP}
 // A SYN for an open flow may be forged, and so may the segments that follow it: the server
 // decides, which knows whether the flow is open.
 func TestForgedSYN(t *testing.T) {
-	s := newUnstableService(t, quietPlane(t, testPins(t), program.FeatureL2DSR), webVIP)
+	s := newUnstableService(t, quietPlane(t, "", program.FeatureL2DSR), webVIP)
 	older := s.begun(200)
 	s.change(9)
 	s.wantHomes(older, "after the change")
@@ -159,7 +159,7 @@ func testSYNOfRemovedBackend(t *testing.T, restart bool) {
 // Forged segments with other numbers than the client's end no record, and one with the right
 // number does.
 func TestForgedResetKeepsRecord(t *testing.T) {
-	p := quietPlane(t, testPins(t), program.FeatureL2DSR)
+	p := quietPlane(t, "", program.FeatureL2DSR)
 	s := newUnstableService(t, p, webVIP)
 	s.change(9)
 	homes := s.begun(20)
@@ -201,7 +201,7 @@ func TestForgedResetKeepsRecord(t *testing.T) {
 // Sequence numbers outside the closed connection belong to another one, whose SYN another
 // balancer got.
 func TestClosedPortReuse(t *testing.T) {
-	p := quietPlane(t, testPins(t), program.FeatureL2DSR)
+	p := quietPlane(t, "", program.FeatureL2DSR)
 	s := newUnstableService(t, p, webVIP)
 	s.change(9)
 	for client := range s.begun(1) {
@@ -233,7 +233,7 @@ func TestFloodEvictsNoFlow(t *testing.T) {
 		"two datagrams": {datagrams, []uint8{0, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := quietPlane(t, testPins(t), program.FeatureL2DSR)
+			p := quietPlane(t, "", program.FeatureL2DSR)
 			s, flooded := newUnstableService(t, p, webVIP), newUnstableService(t, p, flood.vip)
 			s.change(9)
 			flooded.change(9)
@@ -256,7 +256,7 @@ func TestFloodEvictsNoFlow(t *testing.T) {
 
 // A record whose client's second segment doesn't follow its SYN isn't kept from floods.
 func TestRecordConfirmation(t *testing.T) {
-	p := quietPlane(t, testPins(t), program.FeatureL2DSR)
+	p := quietPlane(t, "", program.FeatureL2DSR)
 	s := newUnstableService(t, p, webVIP)
 	s.change(9)
 	for i, test := range []struct {
@@ -304,7 +304,7 @@ func countRecords(t *testing.T, flows *ebpf.Map) (n int) {
 // When there are too many new flows, they begin where their later packets go without a
 // record: on the previous ring's backend.
 func TestNewFlowsWithoutRecords(t *testing.T) {
-	p := quietPlane(t, testPins(t), program.FeatureL2DSR)
+	p := quietPlane(t, "", program.FeatureL2DSR)
 	s := newUnstableService(t, p, webVIP)
 	s.change(9)
 	setLimit(t, p, table.BalancerRateRATE_RECORD, ^uint64(0))

@@ -246,7 +246,7 @@ func synOrAck(t *testing.T, p *xdp.Unattached, svc *lb.Service, client netip.Add
 
 // A record of another flow at a flow's key is none: it isn't used and not overwritten.
 func TestRecordOfAnotherFlow(t *testing.T) {
-	p := quietPlane(t, testPins(t), program.FeatureL2DSR)
+	p := quietPlane(t, "", program.FeatureL2DSR)
 	svc := tracked(vip4, 64)
 	update(t, p, svc)
 	client := netip.AddrPortFrom(client4.Addr(), 1000)

@@ -258,6 +258,14 @@ var shared struct {
 // sharedHops are the hops of the test that uses the shared plane.
 type sharedHops struct{ *staticHops }
 
+// hopsOf are the next hops of a test's plane.
+func hopsOf(p *xdp.Unattached) *staticHops {
+	if p == shared.plane {
+		return shared.hops.staticHops
+	}
+	return p.Hops.(*staticHops)
+}
+
 // newTestPlane returns a plane without services or records that is attached nowhere; packets
 // are put into its program by run.
 func newTestPlane(t *testing.T) (*xdp.Unattached, *staticHops) {
