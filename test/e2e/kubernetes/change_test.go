@@ -3,8 +3,12 @@
 package kubernetes_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"net"
+	"net/netip"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -12,6 +16,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/test/cluster"
+	"fairlead.io/fairlead/test/e2e/harness"
 )
 
 // damage is a toll by whose fault it was.
@@ -115,6 +120,52 @@ func testRollout(t *testing.T, i *installation) {
 		i.Kubectl(t, "rollout", "restart", "deployment/web")
 		i.settle(t, replicas)
 	}).unharmed(t)
+}
+
+// Pods that are deleted at once have no connections any more: their clients know when they ask next, and
+// get other pods from the same ports.
+func testDeletedPods(t *testing.T, i *installation) {
+	const replicas, clients = 3, 40
+	i.scale(t, replicas)
+	address := netip.AddrPortFrom(i.vips(t, "web")[0], 80).String()
+	open := func(port int) (conn net.Conn, c *harness.Client) {
+		err := i.Client.Do(func() (err error) {
+			conn, err = dialFrom(t.Context(), port, address)
+			return err
+		})
+		if err != nil {
+			t.Fatalf("port %d: %v", port, err)
+		}
+		c = harness.NewClient(conn)
+		if err := c.Query(); err != nil {
+			t.Errorf("port %d: %v", port, err)
+		}
+		return conn, c
+	}
+	var conns [clients]net.Conn
+	var asking [clients]*harness.Client
+	for n := range clients {
+		conns[n], asking[n] = open(firstPort + n)
+		defer conns[n].Close()
+	}
+	i.Kubectl(t, "delete", "pod", "--force", "--grace-period=0", "--selector", "app=web")
+	i.settle(t, replicas)
+	for n, c := range asking {
+		err := c.Query()
+		for err == nil { // its container isn't stopped yet
+			if err = idle(c, regularPace); err == nil {
+				err = c.Query()
+			}
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("port %d: a deleted pod's connection: %v", firstPort+n, err)
+		}
+		_ = conns[n].Close()
+	}
+	for n := range clients {
+		conn, _ := open(firstPort + n)
+		_ = conn.Close()
+	}
 }
 
 // With externalTrafficPolicy Local a node whose last pod ends leaves the routes, and passes on

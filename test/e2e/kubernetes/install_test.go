@@ -45,6 +45,7 @@ func TestCluster(t *testing.T) {
 		{"scale", testScale},
 		{"rollout", testRollout},
 		{"rollout with local policy", testRolloutLocal},
+		{"deleted pods", testDeletedPods},
 		{"drain", testDrain},
 		{"upgrade", testUpgrade},
 		{"kubelets restart", testKubelet},

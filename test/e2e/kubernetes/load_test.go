@@ -12,8 +12,11 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/test/cluster"
 	"fairlead.io/fairlead/test/e2e/harness"
@@ -21,7 +24,8 @@ import (
 
 // The load of one address: visitors ask once on each connection, regulars keep
 // theirs. On two families that is some 300 and 1,000 requests a second on a machine
-// with nothing else to do.
+// with nothing else to do. Behind a NAT with few ports each port has one connection
+// of two requests after the other.
 const (
 	visitors    = 4
 	visitorPace = 25 * time.Millisecond
@@ -30,6 +34,9 @@ const (
 	// Half of the regulars take a new connection after so many requests, so that new
 	// pods get some.
 	shortTalk = 30
+	firstPort = 30000
+	ports     = 16
+	portTalk  = 2
 )
 
 var errPaused = errors.New("the pause is over")
@@ -88,6 +95,9 @@ func startLoad(ctx context.Context, from *cluster.Machine, vips []netip.Addr) *l
 				requests = shortTalk
 			}
 			l.all.Go(func() { l.stay(address, requests) })
+		}
+		for n := range ports {
+			l.all.Go(func() { l.reuse(address, firstPort+n) })
 		}
 	}
 	return l
@@ -169,9 +179,51 @@ func (l *load) keep(address string, requests int) {
 		return
 	}
 	defer conn.Close()
-	c := harness.NewClient(conn)
-	l.count(func(t *toll) { t.Connections++; l.served++ })
+	l.count(func(*toll) { l.served++ })
 	defer l.count(func(*toll) { l.served-- })
+	l.talk(conn, address, requests)
+}
+
+// reuse asks on one connection after the other, all from one port. They end with a RST, so that no
+// socket keeps the port.
+func (l *load) reuse(address string, port int) {
+	_ = l.from.Do(func() error {
+		for pause(l.over, visitorPace) {
+			conn, err := dialFrom(l.over, port, address)
+			if err == nil {
+				l.talk(conn, address, portTalk)
+				err = conn.Close()
+			}
+			if err != nil && l.over.Err() == nil {
+				l.count(func(t *toll) { t.Lost = append(t.Lost, fmt.Errorf("port %d: %w", port, err)) })
+			}
+		}
+		return nil
+	})
+}
+
+// dialFrom opens a connection from a port, where the thread is. It ends with a RST. Connections to
+// several addresses may have the port.
+func dialFrom(ctx context.Context, port int, address string) (net.Conn, error) {
+	dialer := net.Dialer{
+		LocalAddr: &net.TCPAddr{Port: port}, Timeout: harness.AnswerTimeout,
+		Control: func(_, _ string, raw syscall.RawConn) error {
+			var set error
+			err := raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
+			return errors.Join(err, set)
+		},
+	}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.(*net.TCPConn).SetLinger(0)
+}
+
+// talk asks on a connection until it ends, the load does, or that was enough.
+func (l *load) talk(conn net.Conn, address string, requests int) {
+	c := harness.NewClient(conn)
+	l.count(func(t *toll) { t.Connections++ })
 	for ; requests > 0 && l.over.Err() == nil; requests-- {
 		began := time.Now()
 		err := c.Query()
