@@ -15,7 +15,7 @@ enum counter {
 	COUNTER_PASS_VLAN_STACKED, /* several VLAN tags, a service tag (802.1ad), or a tag inside a segment */
 	COUNTER_PASS_TRUNCATED, /* the packet ends within a header */
 	COUNTER_PASS_MALFORMED, /* the packet's headers contradict each other */
-	COUNTER_PASS_FRAGMENT, /* a later IP fragment to an address that has no service */
+	COUNTER_PASS_FRAGMENT, /* a later IP fragment whose first fragment has not been seen, or to an address that has no service */
 	COUNTER_PASS_EXTENSION_HEADER, /* too many IPv6 extension headers */
 	COUNTER_PASS_NOT_TCP_UDP, /* neither TCP nor UDP, nor ICMP about a flow */
 	COUNTER_PASS_NOT_TUNNEL_PEER, /* VXLAN or Geneve to a tunnel end point of this node, from a host that is not in tunnelPeers */
@@ -30,7 +30,7 @@ enum counter {
 	COUNTER_DROP_HEADROOM, /* no room in front of the frame for another header */
 	COUNTER_DROP_LOOP, /* the next hop is the host that sent the frame */
 	COUNTER_DROP_ANSWER_LIMIT, /* the rate limit of answers, of look-ups at peers, or of ICMP errors for servers, is exceeded */
-	COUNTER_DROP_SOURCE_DENIED, /* the client is not allowed to use the service */
+	COUNTER_DROP_SOURCE_DENIED, /* the client is not allowed to use the service, or its address is not one of a host */
 	COUNTER_DROP_SOURCE_LIMIT, /* the client's limit of new flows is exceeded */
 	COUNTER_DROP_SERVICE_LIMIT, /* the service's limit of new flows is exceeded */
 	COUNTER_DROP_NO_SESSION, /* a packet of an unknown connection that can't be answered with a reset */

@@ -11,7 +11,8 @@
  * exchange that fails if anything was inserted since the key was looked for, so a key occurs once.
  * Nothing is locked, and the agent deletes records too. A record that is read may be deleted and its
  * place be another record's by then: readers compare it with their packet. If a window is full, which
- * is rare until two thirds of the table are, the record in it that is silent longest is evicted. A
+ * is rare until two thirds of the table are, the record in it that is silent longest is evicted, and
+ * established connections after all others: a server answers a datagram from a forged address, too. A
  * table that floods fill has a smaller window.
  */
 #pragma once
@@ -26,6 +27,7 @@
 
 #define PLACE_NONE 0xffffffff
 #define PLACE_EVICT (1ull << 32)
+#define PLACE_OTHERS (1ull << 33) /* with PLACE_EVICT: the record isn't an established connection */
 
 /*
  * The mask of place.near, and what is added to it at each insertion: if it is the same as before,
@@ -80,9 +82,15 @@ static __always_inline void leave_window(void *table, __u64 key, __u32 index, __
 		__sync_fetch_and_and(&p->near, ~(1ull << ((index - first) & 63)));
 }
 
+/* The larger, the sooner a record is evicted. `age` is less than 1 << 31. */
+static __always_inline __u32 eviction_rank(const struct place *p, __u32 age)
+{
+	return age | (__u32)(p->state != NAT_ESTABLISHED) << 31;
+}
+
 /*
- * Owns a free place of the window. Returns its index or, if there is none, PLACE_EVICT and the index
- * of the record silent longest.
+ * Owns a free place of the window. Returns its index or, if there is none, PLACE_EVICT, the index of
+ * the record to evict, and PLACE_OTHERS unless all records are of established connections.
  */
 static __always_inline __u64 choose_place(void *table, __u32 first, __u32 now, __u32 window)
 {
@@ -99,11 +107,11 @@ static __always_inline __u64 choose_place(void *table, __u32 first, __u32 now, _
 		if (key == PLACE_FREE && own_place(p, PLACE_FREE))
 			return index;
 		/* One number, so that the verifier needn't follow each choice. */
-		candidate = (__u64)(now - p->seen + PLACE_SKEW) << 32 | index;
+		candidate = (__u64)eviction_rank(p, now - p->seen + PLACE_SKEW) << 32 | index;
 		if (key > PLACE_BUSY && candidate > oldest)
 			oldest = candidate;
 	}
-	return PLACE_EVICT | (__u32)oldest;
+	return PLACE_EVICT | (oldest >> 63 ? PLACE_OTHERS : 0) | (__u32)oldest;
 }
 
 /* Deletes the record at a place, which the caller then owns. Returns whether it does. */

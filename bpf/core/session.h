@@ -127,7 +127,10 @@ __noinline int show_entry(__u64 key, __u32 index, __u64 near, __u32 pending)
 		       : show_place(&nat_sessions, key, index, near, session_places);
 }
 
-/* Inserts an entry into its table. Returns 0, or -1 if there is one with that key, or no place. */
+/*
+ * Inserts an entry into its table. Returns 0, or -1 if there is one with that key, or no place: UDP
+ * takes none of an established connection.
+ */
 __noinline int insert_entry(__u64 key, const struct nat_session *s)
 {
 	struct session_place *p;
@@ -142,6 +145,8 @@ __noinline int insert_entry(__u64 key, const struct nat_session *s)
 		return -1;
 	choice = choose_entry(key, s->seen, pending);
 	index = choice;
+	if (choice & PLACE_EVICT && !(choice & PLACE_OTHERS) && s->state >= NAT_ONE_WAY)
+		return -1;
 	if (choice & PLACE_EVICT && !evict_entry(index, pending))
 		return -1;
 	p = pending ? bpf_map_lookup_elem(&nat_pending, &index)

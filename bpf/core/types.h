@@ -80,13 +80,14 @@ enum place_key {
 	PLACE_BUSY, /* one writer owns the place */
 };
 
-/* What each place of a table begins with (core/places.h); `seen` is the first field of the record. */
+/* What each place of a table begins with (core/places.h); the record begins with `seen`. */
 struct place {
 	__u64 key;
 	/* Bit i: the place i further has a record whose first place is this one. Above: a version. */
 	__u64 near;
 	__u32 seen; /* time of the last packet; unit of flow.seen */
-	__u32 pad;
+	__u8 state; /* enum nat_state */
+	__u8 pad[3];
 };
 
 /* The address of one or more VIPs, regardless of ports. */
@@ -415,6 +416,7 @@ enum nat_flag {
 	NAT_FIN_SERVER = 1 << 2, /* the server has sent a FIN */
 	NAT_PENDING = 1 << 3, /* the entry is in `nat_pending` */
 	NAT_RESET = 1 << 4, /* the last segment was a RST with another sequence number */
+	NAT_ASKED = 1 << 5, /* of the server's entry: the server hasn't answered a SYN yet */
 };
 
 /*

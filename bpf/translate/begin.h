@@ -180,6 +180,8 @@ __noinline enum counter begin_session(struct xdp_md *ctx, const struct packet *p
 	view = packet_view(p, service);
 	if (p->quoted)
 		return COUNTER_DROP_NO_SESSION;
+	if (!is_unicast(p->source))
+		return COUNTER_DROP_SOURCE_DENIED;
 	if (p->phase == PHASE_OPEN)
 		return refuse_packet(ctx, p);
 	delete_session(p, view, packet_client_key(p, number), number);

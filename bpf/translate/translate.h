@@ -76,6 +76,9 @@ static __always_inline struct backend *client_backend(struct xdp_md *ctx, const 
 		return NULL;
 	if (is_reassigned(p, packet_view(p, service), s, b))
 		return NULL;
+	if (p->phase == PHASE_OPENING && !p->quoted && s->state != NAT_OPENING &&
+	    is_unanswered(s, b))
+		return NULL;
 	if (feature_dsr && packet_view(p, service)->flags & VIEW_DSR && is_forged(ctx, p, s))
 		return NULL;
 	if (!p->quoted && !is_steady(ctx, p, s, service->nat_idle, now)) {

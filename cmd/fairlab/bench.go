@@ -199,8 +199,8 @@ when a node is lost, or an agent hangs, is killed, stopped or drained. Without
 
 func newBenchFloodCommand(e env) *cobra.Command {
 	var cfg flood.Config
-	cmd, flags := newMeasureCommand(e, "flood", "Flood one service with forged SYNs and count what breaks at another one",
-		`Flood one service with SYNs of forged addresses and count what breaks at another
+	cmd, flags := newMeasureCommand(e, "flood", "Flood one service with forged packets and count what breaks at another one",
+		`Flood one service with SYNs or datagrams of forged addresses and count what breaks at another
 one of the same balancer: connections that are silent for ten seconds, and new ones.
 Fairlead's stateful modes and the kernel's connection tracking get the same flood.
 Without --quick it takes some minutes.`,
@@ -213,7 +213,7 @@ Without --quick it takes some minutes.`,
 			return flood.Run(ctx, cfg)
 		})
 	flags.IntVar(&cfg.Connections, "connections", 1000, "connections that are silent during the flood; 100 with --quick")
-	flags.IntVar(&cfg.Rate, "rate", 200000, "forged SYNs a second, as far as the machine can make them")
+	flags.IntVar(&cfg.Rate, "rate", 200000, "forged packets a second, as far as the machine can make them")
 	flags.DurationVar(&cfg.Duration, "duration", 30*time.Second, "time of each flood; 10s with --quick")
 	return cmd
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flood measures the effect of a flood of SYNs with forged addresses to one
-// service on another one of the same balancer. In a lab connections to the second
+// Package flood measures the effect of a flood of SYNs, or of datagrams that servers
+// answer, with forged addresses to one service on another one of the same balancer. In a lab connections to the second
 // service are silent while the first one is flooded, and then speak; honest clients
 // open new connections to both. Fairlead's stateful modes and the kernel's connection
 // tracking, as kube-proxy uses it, get the same flood. cmd/fairlab calls Run.
@@ -31,7 +31,7 @@ type Config struct {
 	Name string
 	// Connections are silent during the flood.
 	Connections int
-	// Rate is the number of forged SYNs a second, as far as the machine can make them.
+	// Rate is the number of forged packets a second, as far as the machine can make them.
 	Rate int
 	// Duration of the flood.
 	Duration time.Duration
@@ -53,7 +53,7 @@ const (
 // ends.
 func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
 	if cfg.Connections < 1 || cfg.Rate < minRate || cfg.Duration < silence {
-		return nil, fmt.Errorf("%d connections, %d SYNs a second for %s: want at least 1, %d and %s", cfg.Connections, cfg.Rate, cfg.Duration, minRate, silence)
+		return nil, fmt.Errorf("%d connections, %d packets a second for %s: want at least 1, %d and %s", cfg.Connections, cfg.Rate, cfg.Duration, minRate, silence)
 	}
 	var programs []string
 	for _, s := range subjects() {
@@ -83,9 +83,10 @@ func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
 // seen has the measurements of one subject.
 type seen struct {
 	connections, broken int
-	// rate of the flood, in SYNs a second.
+	// rate of the flood, in packets a second.
 	rate float64
-	// before and during are the new connections to the services without and with the flood.
+	// before and during are the new connections to the services without and with the flood,
+	// in the order of subject.opens.
 	before, during [2]opened
 }
 
@@ -98,9 +99,9 @@ func (o *opened) share() float64 {
 
 func (s *seen) report(r *bench.Report, of subject) {
 	labels := map[string]string{"balancer": of.name}
-	r.Add("forged_syns", "1/s", bench.Runs{s.rate}, labels)
+	r.Add("forged_packets", "1/s", bench.Runs{s.rate}, labels)
 	r.Add("idle_broken", "connections", bench.Runs{float64(s.broken)}, labels)
-	for i, name := range []string{"flooded_failed", "others_failed"} {
+	for i, name := range []string{"others_failed", "flooded_failed"}[:len(of.opens())] {
 		for _, phase := range []struct {
 			flood string
 			count *opened
@@ -110,7 +111,7 @@ func (s *seen) report(r *bench.Report, of subject) {
 	}
 	if !of.kernel {
 		r.Judge("idle_broken of "+of.name, bench.Documented, bench.AtMost(0), float64(s.broken))
-		r.Judge("others_failed of "+of.name, bench.Documented, bench.AtMost(1), s.during[1].share())
+		r.Judge("others_failed of "+of.name, bench.Documented, bench.AtMost(1), s.during[0].share())
 	}
 }
 
@@ -153,7 +154,7 @@ func (c *Config) measure(ctx context.Context, of subject) (_ *seen, err error) {
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	c.Log("%s: %.0f SYNs a second broke %d connections; %.1f %% of new ones failed", of.name, s.rate, s.broken, s.during[1].share())
+	c.Log("%s: %.0f packets a second broke %d connections; %.1f %% of new ones failed", of.name, s.rate, s.broken, s.during[0].share())
 	return s, nil
 }
 
@@ -162,7 +163,7 @@ func (c *Config) measure(ctx context.Context, of subject) (_ *seen, err error) {
 func (t *testbed) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, errors.New("the services don't answer"))
 	defer cancel()
-	for _, port := range []uint16{flooded, other} {
+	for _, port := range t.of.opens() {
 		for answers := 0; answers < 16; answers++ {
 			conn, err := t.open(ctx, port)
 			if err == nil {
@@ -251,7 +252,7 @@ func (t *testbed) speak(ctx context.Context, conns []net.Conn, duration time.Dur
 	return broken, nil
 }
 
-// openNew opens and closes connections to both services for a while and counts them.
+// openNew opens and closes connections to the services for a while and counts them.
 func (t *testbed) openNew(ctx context.Context, duration time.Duration, counts *[2]opened) error {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -263,7 +264,7 @@ func (t *testbed) openNew(ctx context.Context, duration time.Duration, counts *[
 			return ctx.Err()
 		case <-tick.C:
 		}
-		for i, port := range []uint16{flooded, other} {
+		for i, port := range t.of.opens() {
 			all.Go(func() {
 				counts[i].tried.Add(1)
 				conn, err := t.open(ctx, port)

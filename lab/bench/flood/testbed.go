@@ -45,22 +45,46 @@ type subject struct {
 	tracking lb.Tracking
 	// limited is set if the flooded service has a limit of new flows.
 	limited bool
+	// datagrams is set if the flood is of datagrams, which the servers answer.
+	datagrams bool
 	// kernel is set if the kernel translates in Fairlead's place.
 	kernel bool
+}
+
+// floodedVIP is the service that is flooded.
+func (s *subject) floodedVIP() lb.VIP {
+	v := lb.VIP{Address: vip, Port: flooded, Protocol: lb.TCP}
+	if s.datagrams {
+		v.Protocol = lb.UDP
+	}
+	return v
+}
+
+// opens are the services to which clients open connections.
+func (s *subject) opens() []uint16 {
+	if s.datagrams {
+		return []uint16{other}
+	}
+	return []uint16{other, flooded}
 }
 
 func subjects() []subject {
 	return []subject{
 		{name: "nat", forward: lb.NAT},
 		{name: "nat with a limit", forward: lb.NAT, limited: true},
+		{name: "nat, answered datagrams", forward: lb.NAT, datagrams: true},
 		{name: "dsr", forward: lb.DSR},
+		{name: "dsr, answered datagrams", forward: lb.DSR, datagrams: true},
 		{name: "l2dsr with records", forward: lb.L2DSR, tracking: lb.TrackingFull},
 		{name: "kernel", forward: lb.NAT, kernel: true},
 	}
 }
 
 // testbed is a lab with one balancer, which has two servers.
-type testbed struct{ *netlab.Lab }
+type testbed struct {
+	*netlab.Lab
+	of subject
+}
 
 func newTestbed(ctx context.Context, c *Config, of subject) (*testbed, error) {
 	topology, err := draw(of)
@@ -71,7 +95,7 @@ func newTestbed(ctx context.Context, c *Config, of subject) (*testbed, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &testbed{lab}
+	t := &testbed{lab, of}
 	// The flood enters the switch from a program.
 	err = t.Do("switch", func() error { return withInterface("router", wire.AttachSwitch) })
 	if err != nil {
@@ -92,16 +116,16 @@ func draw(of subject) (topology netlab.Topology, err error) {
 	}
 	web := topology.Services[0]
 	var services []lb.Service
-	for _, port := range []uint16{flooded, other} {
+	for _, at := range []lb.VIP{of.floodedVIP(), {Address: vip, Port: other, Protocol: lb.TCP}} {
 		s := lb.Service{
-			Name: fmt.Sprint("port", port), VIP: lb.VIP{Address: vip, Port: port, Protocol: lb.TCP},
+			Name: fmt.Sprint("port", at.Port), VIP: at,
 			Forward: of.forward, Tracking: of.tracking, MinHealthy: 1,
 		}
-		if of.limited && port == flooded {
+		if of.limited && at.Port == flooded {
 			s.Limits.NewFlows = limit
 		}
 		for _, b := range web.Backends {
-			b.Port = port
+			b.Port = at.Port
 			s.Backends = append(s.Backends, b)
 		}
 		services = append(services, s)
@@ -163,7 +187,7 @@ const (
 	minRate = wire.MinFrames * int(time.Second/step)
 )
 
-// flood sends SYNs from the router to the balancer and returns their rate.
+// flood sends SYNs or datagrams from the router to the balancer and returns their rate.
 func (t *testbed) flood(ctx context.Context, rate int, duration time.Duration) (achieved float64, err error) {
 	var balancer net.HardwareAddr
 	err = t.Do("lb1", func() error {
@@ -184,7 +208,7 @@ func (t *testbed) flood(ctx context.Context, rate int, duration time.Duration) (
 			}
 			sender, err := wire.NewSender(index, wire.Load{
 				Destination: lb.MAC(balancer), Source: lb.MAC(dev.HardwareAddr), Client: forged,
-				VIP: lb.VIP{Address: vip, Port: flooded, Protocol: lb.TCP}, VIPs: 1, Flows: flows, Size: 64, SYN: true,
+				VIP: t.of.floodedVIP(), VIPs: 1, Flows: flows, Size: 64, SYN: true,
 			})
 			if err != nil {
 				return err

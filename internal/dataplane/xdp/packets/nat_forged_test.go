@@ -5,6 +5,7 @@ package packets_test
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -105,6 +106,47 @@ func TestFloodEvictsNoSession(t *testing.T) {
 		}})
 	}
 	runScenarios(t, all...)
+}
+
+// A flood of datagrams that a server answers evicts no established connection, however long that is
+// silent: a server answers forged addresses, too.
+func TestAnsweredFloodEvictsNoConnection(t *testing.T) {
+	runScenarios(t, scenario{"", tcpModes(), steps{
+		serve(natCase.service), established, idle(time.Hour),
+		func(s *scene) {
+			other := s.natCase
+			other.vip.Port, other.vip.Protocol = 53, lb.UDP
+			other.backend = netip.AddrPortFrom(s.backend.Addr().Next(), 53)
+			update(s.t, s.p, other.service())
+			for i := range 4 * testCapacity.Sessions {
+				other.client = clientOf(s.vip.Address, 2000+i)
+				_, out := run(s.t, s.p, other.fromClient(0).build())
+				run(s.t, s.p, other.fromServer(0, sourcePort(s.t, out)).build())
+			}
+		},
+		send("cA", "sA"),
+	}})
+}
+
+// No host has such an address: its packets begin no session.
+func TestSourcesOfNoHost(t *testing.T) {
+	var scenarios []scenario
+	for _, one := range []string{
+		"224.0.0.5", "255.255.255.255", "0.0.0.0", "0.1.2.3", "127.0.0.1", "240.0.0.1", "::", "::1", "ff02::1",
+	} {
+		source := netip.MustParseAddr(one)
+		vip := vip4
+		if source.Is6() {
+			vip = vip6
+		}
+		all := append(natCases(), relayCases()...)
+		all = slices.DeleteFunc(all, func(c natCase) bool { return c.vip.Address != vip })
+		for i := range all {
+			all[i].client = netip.AddrPortFrom(source, 5000)
+		}
+		scenarios = append(scenarios, scenario{one, all, steps{serve(natCase.service), exit("drop_source_denied", "cS"), entries(0)}})
+	}
+	runScenarios(t, scenarios...)
 }
 
 // Ports of sessions that no client has confirmed are given to others when none is free,

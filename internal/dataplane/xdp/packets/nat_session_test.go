@@ -120,6 +120,38 @@ func TestNATExpiry(t *testing.T) {
 	runScenarios(t, all...)
 }
 
+// A server that sends nothing between two SYNs of the client, a second apart, has no connection: the
+// second SYN begins another one. One that was silent for a moment only, or answers, keeps its connection.
+func TestServerWithoutAnswer(t *testing.T) {
+	const pause, retry = 3 * time.Second, time.Second
+	all := []struct {
+		name  string
+		steps steps // behind a connection's beginning
+		ended bool
+	}{
+		{"retransmitted", steps{idle(pause), send("cS"), idle(retry), send("cS")}, true},
+		{"half open", steps{idle(pause), send("cS"), idle(retry), send("cS")}, true},
+		{"retransmitted for longer", steps{send("cS"), idle(retry), send("cS"), idle(2 * retry), send("cS"), idle(4 * retry), send("cS")}, true},
+		{"answered", steps{idle(pause), send("cS", "sA"), idle(retry), send("cS", "sA"), idle(retry), send("cS", "sA")}, false},
+		{"answers limited", steps{idle(pause), send("sA", "cS"), idle(retry), send("cS")}, false},
+		{"forged at once", steps{idle(pause), send("cS", "cS", "cS"), idle(retry / 2), send("cS")}, false},
+		{"one", steps{idle(pause), send("cS"), idle(retry), send("cA")}, false},
+		{"data under way", steps{idle(pause), send("cS"), idle(retry), send("sPA"), send("cS")}, false},
+	}
+	var scenarios []scenario
+	for _, one := range all {
+		begin, want := established, table.BalancerNatStateNAT_OPENING
+		if one.name == "half open" {
+			begin = func(s *scene) { newSession(s); exchange(s.t, s.p, s.natCase, s.port, "sSA") }
+		}
+		if !one.ended {
+			want = table.BalancerNatStateNAT_ESTABLISHED
+		}
+		scenarios = append(scenarios, scenario{one.name, tcpModes(), append(append(steps{serve(natCase.service), begin}, one.steps...), state(want))})
+	}
+	runScenarios(t, scenarios...)
+}
+
 // A session that has lost one of its entries to others gets it back from the other one. If
 // that belongs to another session by now, the session is over.
 func TestNATEntries(t *testing.T) {

@@ -239,6 +239,7 @@ const (
 	BalancerNatFlagNAT_FIN_SERVER BalancerNatFlag = 4
 	BalancerNatFlagNAT_PENDING    BalancerNatFlag = 8
 	BalancerNatFlagNAT_RESET      BalancerNatFlag = 16
+	BalancerNatFlagNAT_ASKED      BalancerNatFlag = 32
 )
 
 type BalancerNatRefusal struct {
