@@ -13,7 +13,7 @@ import (
 const attempts = 16
 
 // Dump reads a table, and reads it again if it has changed meanwhile: the kernel marks such a dump
-// (NLM_F_DUMP_INTR), as it may lack entries. The error is netlink.ErrDumpInterrupted if that goes on.
+// (NLM_F_DUMP_INTR), as it may lack entries. The error is netlink.ErrDumpInterrupted if it always has.
 func Dump[T any](read func() (T, error)) (all T, err error) {
 	for range attempts {
 		if all, err = read(); !errors.Is(err, netlink.ErrDumpInterrupted) {
