@@ -151,7 +151,7 @@ func (a *Allocator) assign(t *holder, h Address) {
 	}
 	a.Unreserve(h.Address)
 	a.used[FamilyOf(h.Address)].add(h.Address.AsSlice())
-	a.count(h.Address, 1)
+	a.count(h.Address, t.owner.Namespace, 1)
 	a.share(t, h.Address)
 }
 
@@ -167,7 +167,7 @@ func (a *Allocator) unassign(t *holder, address netip.Addr) {
 	}
 	delete(a.holders, address)
 	a.used[FamilyOf(address)].remove(address.AsSlice())
-	a.count(address, -1)
+	a.count(address, t.owner.Namespace, -1)
 	a.unshare(t, address)
 }
 

@@ -181,6 +181,9 @@ func (a *Allocator) CanAdopt(h Holding) error {
 		if err := a.checkSharing(t, address); err != nil {
 			return err
 		}
+		if r, reserved := a.reserved[address]; reserved && r.Err.Reason == InUse {
+			return r.Err
+		}
 		families[FamilyOf(address)] = true
 	}
 	return nil

@@ -22,6 +22,8 @@ func (e *Error) Error() string { return e.Text }
 const (
 	// Exhausted: no pool has a free address of a family.
 	Exhausted = "PoolExhausted"
+	// Scarce: the namespace has so many addresses of a pool that the last ones are for others.
+	Scarce = "PoolScarce"
 	// NoPool: no pool that the owner may use has addresses of a family.
 	NoPool = "NoPool"
 	// BadPool: the requested pool doesn't exist, or its selectors don't match.
@@ -30,6 +32,8 @@ const (
 	NotInPool = "AddressNotInPool"
 	// Taken: another owner has a requested address, which can't be shared.
 	Taken = "AddressTaken"
+	// InUse: a requested address is an address of a node or of a router.
+	InUse = "AddressInUse"
 	// Retained: a requested address is retained for its former namespace, another one.
 	Retained = "AddressRetained"
 	// BadFamily: a requested address is of a family that the owner doesn't request, or the

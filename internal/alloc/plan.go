@@ -3,6 +3,7 @@
 package alloc
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -81,8 +82,14 @@ func (a *Allocator) wanted(t *holder, r Request, pools []*pool) (plan []Address,
 		if err := a.checkSharing(t, address); err != nil {
 			return nil, err
 		}
-		if r, reserved := a.reserved[address]; reserved && !r.admits(t.owner) {
+		r, reserved := a.reserved[address]
+		if reserved && !r.admits(t.owner) {
 			return nil, r.Err
+		}
+		if !reserved && len(a.holders[address]) == 0 && held.Pool != h.Pool {
+			if why := a.pool(h.Pool).scarce(t.owner.Namespace, f); why != nil {
+				return nil, why
+			}
 		}
 		plan = append(plan, h)
 	}
@@ -142,6 +149,7 @@ func (a *Allocator) preferred(t *holder, pools []*pool, families []Family, plann
 // reserved for the holder before others.
 func (a *Allocator) free(t *holder, f Family, pools []*pool) (Address, *Error) {
 	var full []*pool
+	var scarce *Error
 	own, retained := a.reservedFor(t.owner, f)
 	for _, p := range pools {
 		if i := slices.IndexFunc(own, p.addresses.Contains); i >= 0 {
@@ -149,11 +157,14 @@ func (a *Allocator) free(t *holder, f Family, pools []*pool) (Address, *Error) {
 		}
 	}
 	for _, p := range pools {
+		why := p.scarce(t.owner.Namespace, f)
+		scarce = cmp.Or(scarce, why)
 		for _, r := range p.Ranges {
 			if FamilyOf(r.From()) != f {
 				continue
 			}
 			address, found := a.used[f].freeIn(r)
+			found = found && why == nil
 			if i, _ := slices.BinarySearchFunc(retained, r.From(), netip.Addr.Compare); i < len(retained) && r.Contains(retained[i]) && (!found || retained[i].Less(address)) {
 				address, found = retained[i], true
 			}
@@ -166,6 +177,8 @@ func (a *Allocator) free(t *holder, f Family, pools []*pool) (Address, *Error) {
 		}
 	}
 	switch {
+	case scarce != nil:
+		return Address{}, scarce
 	case len(full) > 0:
 		return Address{}, errorf(Exhausted, "%s: no free %s address", named(full), f)
 	case len(pools) > 0:

@@ -27,6 +27,9 @@ type pool struct {
 	Pool
 	addresses *netipx.IPSet
 	usage     Usage
+	// reserved counts the reserved addresses, has the assigned ones by family and the namespace of owners.
+	reserved map[Family]uint64
+	has      map[Family]map[string]uint64
 }
 
 // Count is the usage of a pool's addresses of one family.
@@ -56,8 +59,11 @@ func (a *Allocator) SetPools(pools []Pool) {
 	for _, p := range pools {
 		a.pools = append(a.pools, newPool(p))
 	}
-	for address := range a.holders {
-		a.count(address, 1)
+	for address, holders := range a.holders {
+		a.count(address, holders[0].owner.Namespace, 1)
+	}
+	for address := range a.reserved {
+		a.countReserved(address, 1)
 	}
 	for _, t := range a.owners {
 		for i, h := range t.held {
@@ -81,7 +87,7 @@ func newPool(p Pool) *pool {
 	}
 	set, _ := b.IPSet() // without invalid ranges
 	p.Ranges = set.Ranges()
-	made := &pool{Pool: p, addresses: set}
+	made := &pool{Pool: p, addresses: set, reserved: map[Family]uint64{}, has: map[Family]map[string]uint64{IPv4: {}, IPv6: {}}}
 	for _, r := range p.Ranges {
 		total := &made.usage.of(FamilyOf(r.From())).Size
 		if more := size(r); more > math.MaxUint64-*total {
@@ -107,13 +113,42 @@ func (a *Allocator) PoolOf(address netip.Addr) string {
 	return taken.Pool
 }
 
-// count adds n to the assigned addresses of all pools that contain an address.
-func (a *Allocator) count(address netip.Addr, n int) {
+// count adds n to the assigned addresses of all pools that contain an address of owners in a namespace.
+func (a *Allocator) count(address netip.Addr, namespace string, n int) {
+	f := FamilyOf(address)
 	for _, p := range a.pools {
 		if p.addresses.Contains(address) {
-			p.usage.of(FamilyOf(address)).Assigned += uint64(n)
+			p.usage.of(f).Assigned += uint64(n)
+			if p.has[f][namespace] += uint64(n); p.has[f][namespace] == 0 {
+				delete(p.has[f], namespace)
+			}
 		}
 	}
+}
+
+// countReserved adds n to the reserved addresses of all pools that contain an address.
+func (a *Allocator) countReserved(address netip.Addr, n int) {
+	for _, p := range a.pools {
+		if p.addresses.Contains(address) {
+			p.reserved[FamilyOf(address)] += uint64(n)
+		}
+	}
+}
+
+// perFree is how many addresses of a pool a namespace may have for each one that is free (dynamic
+// thresholds of Choudhury and Hahne, 1998): a single namespace gets almost all, and another one still gets
+// some.
+const perFree = 16
+
+// scarce returns why a namespace gets no further address of a family; nil if it may.
+func (p *pool) scarce(namespace string, f Family) *Error {
+	c, has := p.usage.of(f), p.has[f][namespace]
+	free := c.Size - min(c.Assigned+p.reserved[f], c.Size)
+	if p.External || free == 0 || has/perFree < free {
+		return nil
+	}
+	return errorf(Scarce, "pool %s: namespace %s has %d of %d %s addresses, and %d are free: for another one it would need fewer than %d for each free one",
+		p.Name, namespace, has, c.Size, f, free, perFree)
 }
 
 // findPool returns an address with the pool that it is counted in: the named one if that

@@ -35,6 +35,7 @@ func (a *Allocator) Reserve(address netip.Addr, r Reservation) bool {
 		a.reservedIn[namespace] = slices.Insert(a.reservedIn[namespace], at, address)
 	}
 	a.used[FamilyOf(address)].add(address.AsSlice())
+	a.countReserved(address, 1)
 	return true
 }
 
@@ -53,6 +54,7 @@ func (a *Allocator) Unreserve(address netip.Addr) {
 		delete(a.reservedIn, namespace)
 	}
 	a.used[FamilyOf(address)].remove(address.AsSlice())
+	a.countReserved(address, -1)
 }
 
 // Reserved returns the reservation of an address.
