@@ -29,6 +29,8 @@ const (
 	reasonPoolReady     = "PoolReady"
 	reasonOverlaps      = "PoolOverlaps"
 	reasonNotAggregated = "NotAggregated"
+	reasonInUse         = "AddressesInUse"
+	reasonConflict      = "AddressConflict"
 )
 
 // poolReconciler updates allocations when a pool changes, and publishes in the statuses
@@ -62,7 +64,7 @@ func (r *poolReconciler) reconcile(ctx context.Context, _ reconcile.Request) (re
 	}
 	for i := range pools.Items {
 		pool := &pools.Items[i]
-		c := poolCondition(pool.Name, valid, invalid[pool.Name])
+		c := r.poolCondition(pool.Name, valid, invalid[pool.Name])
 		if wrong := notAggregated(pool, objects); len(wrong) > 0 && c.Status == metav1.ConditionTrue {
 			c = condition(v1alpha1.ConditionReady, false, reasonNotAggregated, named(wrong))
 		}
@@ -166,8 +168,9 @@ func parsePool(p v1alpha1.AddressPool) (read addressPool, err error) {
 	return read, nil
 }
 
-// poolCondition says whether a pool is valid, and which others overlap it.
-func poolCondition(name string, valid []addressPool, invalid error) metav1.Condition {
+// poolCondition says whether a pool is valid, which of its addresses are of nodes or BGP peers, and which
+// other pools overlap it.
+func (r *poolReconciler) poolCondition(name string, valid []addressPool, invalid error) metav1.Condition {
 	if invalid != nil {
 		return condition(v1alpha1.ConditionReady, false, reasonBadSpec, invalid.Error())
 	}
@@ -182,12 +185,19 @@ func poolCondition(name string, valid []addressPool, invalid error) metav1.Condi
 			overlaps = append(overlaps, other.Name)
 		}
 	}
-	if len(overlaps) == 0 {
-		return condition(v1alpha1.ConditionReady, true, reasonPoolReady, "")
+	reason, texts := reasonPoolReady, []string(nil)
+	if len(overlaps) > 0 {
+		slices.Sort(overlaps)
+		reason, texts = reasonOverlaps, []string{"overlaps " + strings.Join(overlaps, ", ")}
 	}
-	slices.Sort(overlaps)
-	return condition(v1alpha1.ConditionReady, true, reasonOverlaps,
-		"overlaps "+strings.Join(overlaps, ", "))
+	assigned, free := r.allocations.HostsIn(valid[at].Ranges)
+	if len(free) > 0 {
+		reason, texts = reasonInUse, append([]string{"not assigned: " + named(free)}, texts...)
+	}
+	if len(assigned) > 0 {
+		reason, texts = reasonConflict, append([]string{named(assigned)}, texts...)
+	}
+	return condition(v1alpha1.ConditionReady, len(assigned) == 0, reason, strings.Join(texts, "; "))
 }
 
 // addressReconciler passes the objects of addresses to allocations.

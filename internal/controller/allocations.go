@@ -71,7 +71,7 @@ type allocations struct {
 	mu         sync.Mutex
 	pools      []addressPool // in the order in which they are tried
 	namespaces map[string]labels.Set
-	groups     portBounds
+	groups     groupRules
 	// untagged allocates in the untagged network, tagged in each VLAN.
 	untagged *alloc.Allocator
 	tagged   map[lb.Segment]*alloc.Allocator
@@ -82,6 +82,8 @@ type allocations struct {
 	foreign foreignServices
 	// left are the Services that wait though they aren't ours.
 	left map[alloc.Owner]bool
+	// hosts are the addresses of nodes and BGP peers, with their objects. No owner gets one.
+	hosts map[netip.Addr]string
 	// supplyChanged says that pending requests may succeed now.
 	supplyChanged bool
 }
@@ -174,7 +176,7 @@ func (l *allocations) Release(owner alloc.Owner) {
 		l.supplyChanged = true
 	}
 	l.serveWaiting()
-	l.dropEmpty()
+	maps.DeleteFunc(l.tagged, unused)
 }
 
 func (l *allocations) update(r *record, q addressRequest) {
@@ -222,7 +224,7 @@ func (l *allocations) allocate(q addressRequest) (alloc.Result, error) {
 	if len(q.Families) == 0 {
 		return l.spaceOf(q.Segment).Keep(l.allocRequest(q)), q.Invalid
 	}
-	if refused := l.groups.tooMany(q, l.namespaces[q.Owner.Namespace]); refused != nil {
+	if refused := l.groups.refuse(q, l.namespaces[q.Owner.Namespace]); refused != nil {
 		return l.spaceOf(q.Segment).Keep(l.allocRequest(q)), refused
 	}
 	return l.spaceOf(q.Segment).Claim(l.allocRequest(q))
@@ -384,10 +386,8 @@ func (l *allocations) spaceOf(s lb.Segment) *alloc.Allocator {
 	return space
 }
 
-// dropEmpty removes the allocators of networks without addresses.
-func (l *allocations) dropEmpty() {
-	maps.DeleteFunc(l.tagged, func(_ lb.Segment, space *alloc.Allocator) bool { return space.Empty() })
-}
+// unused reports whether a network has no addresses.
+func unused(_ lb.Segment, space *alloc.Allocator) bool { return space.Empty() }
 
 // adopted is the request of an object and the addresses in its status.
 type adopted struct {

@@ -289,6 +289,7 @@ func TestSegments(t *testing.T) {
 		return w
 	}
 	compare(t, "untagged", l.Request(request("untagged", 1)).Addresses, addresses("192.0.2.0"))
+	l.SetGroups([]v1alpha1.LoadBalancerGroup{allowing(7, 8), allowing(9, 9, "fairlead.io/gold")})
 	compare(t, "7", assign(l, in("seven", 7)).Addresses, addresses("192.0.2.0"))
 	compare(t, "7 again", l.Request(in("again", 7)).Addresses, nil)
 	compare(t, "moved to 8", assign(l, in("seven", 8)).Addresses, addresses("192.0.2.0"))
@@ -299,6 +300,101 @@ func TestSegments(t *testing.T) {
 	l.Release(owner("seven"))
 	if len(l.tagged) > 0 {
 		t.Errorf("allocators of networks without addresses: %v", l.tagged)
+	}
+}
+
+// allowing returns a group that serves objects in some VLANs.
+func allowing(first, last int64, classes ...string) (g v1alpha1.LoadBalancerGroup) {
+	g.Name = fmt.Sprint(first, last, classes)
+	g.UID, g.Spec.Services.Classes = types.UID(g.Name), classes
+	g.Spec.LoadBalancers.Segments = []v1alpha1.SegmentRange{{Type: "vlan", First: first, Last: last}}
+	return g
+}
+
+// An object gets no address in a segment that no group for it allows, and keeps one that it has.
+func TestForbiddenSegments(t *testing.T) {
+	l, enqueued := withPool(t, "192.0.2.0/32")
+	q := request("tenant", 1)
+	q.Wanted, q.Segment = addresses("10.0.0.21"), lb.Segment{Type: lb.SegmentVLAN, ID: 7}
+	refused := func(what string, want ...string) {
+		t.Helper()
+		g := l.Request(q)
+		if compare(t, what, g.Addresses, addresses(want...)); reason(g.Err) != reasonBadSegment || !strings.Contains(g.Err.Error(), "vlan 7") {
+			t.Errorf("%s: %v", what, g.Err)
+		}
+	}
+	refused("no groups")
+	l.SetGroups([]v1alpha1.LoadBalancerGroup{allowing(8, 9), allowing(7, 7, "fairlead.io/gold")})
+	refused("only a group for others has it")
+	l.SetGroups([]v1alpha1.LoadBalancerGroup{allowing(7, 7)})
+	if want := []string{"tenant"}; !slices.Equal(*enqueued, want) {
+		t.Errorf("enqueued %v, want %v", *enqueued, want)
+	}
+	compare(t, "allowed", l.Get(q.Owner).Addresses, q.Wanted)
+	l.SetGroups(nil)
+	refused("not any more", "10.0.0.21")
+}
+
+// Addresses of nodes and routers are for no owner, whether requested or in turn, and in the untagged network
+// only. An owner that has one keeps it.
+func TestHosts(t *testing.T) {
+	l, _ := withPool(t, "192.0.2.0/30")
+	l.SetHosts(map[netip.Addr]string{netip.MustParseAddr("192.0.2.0"): "node n1", netip.MustParseAddr("198.51.100.9"): "node n1"})
+	compare(t, "in turn", assign(l, request("first", 1)).Addresses, addresses("192.0.2.1"))
+	wanted := request("wanted", 1)
+	wanted.Wanted = addresses("192.0.2.0")
+	if g := l.Request(wanted); reason(g.Err) != alloc.InUse || !strings.Contains(g.Err.Error(), "node n1") {
+		t.Errorf("requested: %+v", g)
+	}
+	now := map[netip.Addr]string{netip.MustParseAddr("192.0.2.1"): "node n2", netip.MustParseAddr("192.0.2.2"): "BGPPeer tor"}
+	if !l.SetHosts(now) || l.SetHosts(now) {
+		t.Error("the addresses have changed once")
+	}
+	compare(t, "no longer a node's", l.Get(owner("wanted")).Addresses, addresses("192.0.2.0"))
+	compare(t, "served before", assign(l, request("first", 1)).Addresses, addresses("192.0.2.1"))
+	assigned, free := l.HostsIn(l.pools[0].Ranges)
+	if want := "[192.0.2.1 is an address of node n2 and of Service a/first] [192.0.2.2 is an address of BGPPeer tor]"; fmt.Sprint(assigned, free) != want {
+		t.Errorf("%v %v, want %s", assigned, free, want)
+	}
+	l.Release(owner("first"))
+	leave(l, owner("first"))
+	compare(t, "the next", l.Request(request("next", 1)).Addresses, addresses("192.0.2.3"))
+	compare(t, "none is left", l.Request(request("more", 1)).Addresses, nil)
+	other := adopted{addressRequest: of("a", request("other", 1)), Addresses: addresses("192.0.2.2"), Claimable: true}
+	if ours, why := l.AdoptForeign(other); ours || reason(why) != alloc.InUse {
+		t.Errorf("a node's address was adopted from another controller: %v", why)
+	}
+}
+
+// A namespace gets almost all addresses of a pool, and another one still gets some.
+func TestPoolShare(t *testing.T) {
+	l, _ := withPool(t, "192.0.2.0/24")
+	got := 0
+	for i := range 300 {
+		q := request(fmt.Sprint(i), 1)
+		if i%2 == 0 {
+			q.Wanted = addresses(fmt.Sprintf("192.0.2.%d", i%256))
+		}
+		got += len(l.Request(q).Addresses)
+	}
+	if got != 241 {
+		t.Errorf("one namespace has %d addresses, want 241", got)
+	}
+	g := l.Request(request("last", 1))
+	const want = "pool main: namespace a has 241 of 256 IPv4 addresses, and 15 are free: for another one it would need fewer than 16 for each free one"
+	if reason(g.Err) != alloc.Scarce || g.Err.Error() != want {
+		t.Errorf("%v, want %s", g.Err, want)
+	}
+	if g := l.Request(of("b", request("web", 1))); len(g.Addresses) != 1 {
+		t.Errorf("another namespace: %+v", g)
+	}
+	l.Release(owner("0"))
+	if g := l.Get(owner("last")); len(g.Addresses) != 0 {
+		t.Errorf("240 of 256, and 15 free: %+v", g)
+	}
+	l.Release(owner("2"))
+	if n := l.Usage("main").IPv4.Assigned; n != 241 {
+		t.Errorf("%d addresses are assigned", n)
 	}
 }
 

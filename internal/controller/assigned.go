@@ -16,13 +16,7 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
 	"fairlead.io/fairlead/internal/lb"
-)
-
-const (
-	// defaultRetention is the default of a pool's retainFor, and applies to addresses without pool.
-	defaultRetention = time.Hour
-	// maxRetained limits the retained addresses of a namespace: the last released ones.
-	maxRetained = 64
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // entryOf returns the entry of an owner in the objects of its addresses.
@@ -180,7 +174,7 @@ func (l *allocations) Observe(name string, object *v1alpha1.AssignedAddress) {
 	l.refresh(a, s)
 	l.supplyChanged = l.supplyChanged || former != nil // a new object takes its address from others
 	l.serveWaiting()
-	l.dropEmpty()
+	maps.DeleteFunc(l.tagged, unused)
 }
 
 // refresh has the allocator of an address know for whom its object, or another controller, reserves
@@ -208,6 +202,9 @@ func (l *allocations) refresh(a netip.Addr, s lb.Segment) {
 
 // reservation returns for whom an address without holder is reserved.
 func (l *allocations) reservation(a netip.Addr, s lb.Segment, object *v1alpha1.AssignedAddress) (r alloc.Reservation, reserved bool) {
+	if host, is := l.hosts[a]; is && !s.Tagged() {
+		return alloc.Reservation{Err: refusal(alloc.InUse, "address %s: an address of %s", a, host)}, true
+	}
 	if other, found := l.foreign.at(a); found && !s.Tagged() {
 		return alloc.Reservation{Err: refusal(alloc.Taken, "address %s: in the status of %s, which another controller serves", a, other)}, true
 	}
@@ -320,7 +317,7 @@ func (l *allocations) retentionOf(object *v1alpha1.AssignedAddress) time.Duratio
 	if i := slices.IndexFunc(l.pools, func(p addressPool) bool { return p.Name == name }); i >= 0 {
 		return l.pools[i].RetainFor
 	}
-	return defaultRetention
+	return spec.RetainFor(&v1alpha1.AddressPool{})
 }
 
 // Expired returns the objects of addresses without owners that are not retained any more, and the time
@@ -342,7 +339,7 @@ func (l *allocations) Expired() (over []*v1alpha1.AssignedAddress, next time.Dur
 		})
 		for i, object := range all {
 			left := object.Spec.Retained.Released.Add(l.retentionOf(object)).Sub(l.now())
-			if i >= maxRetained || left <= 0 {
+			if i >= spec.MaxRetained || left <= 0 {
 				over = append(over, object)
 			} else if next == 0 || left < next {
 				next = left

@@ -152,7 +152,7 @@ func (f *cacheFiller) ready(*http.Request) error {
 func kinds() []client.Object {
 	return []client.Object{
 		&corev1.Service{}, &discoveryv1.EndpointSlice{}, namespaceMetadata(),
-		&v1alpha1.AddressPool{}, &v1alpha1.AssignedAddress{}, &v1alpha1.LoadBalancerGroup{}, &v1alpha1.LoadBalancer{},
+		&v1alpha1.AddressPool{}, &v1alpha1.AssignedAddress{}, &v1alpha1.BGPPeer{}, &v1alpha1.LoadBalancerGroup{}, &v1alpha1.LoadBalancer{},
 		ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Pod{}}, ofNodesCluster{&corev1.Service{}},
 	}
 }

@@ -110,7 +110,7 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		options.DefaultClass = DefaultClassNever
 	}
 	d := newDeps(options)
-	mgr, err := newManager(config, options, d)
+	mgr, err := newManager(config, options)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func newLease(config *rest.Config, options Options) (resourcelock.Interface, err
 // duration, to tolerate clocks of different speed.
 func renewal(lease time.Duration) time.Duration { return lease * 2 / 3 }
 
-func newManager(config *rest.Config, options Options, d *deps) (manager.Manager, error) { //nolint:revive,unparam // d goes with the next measured change
+func newManager(config *rest.Config, options Options) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
@@ -244,7 +244,7 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 		add("service", serviceReconciler{o}.reconcile, workers, &o.services, each, nil, &corev1.Service{}),
 		add("loadbalancer", balancerReconciler{o}.reconcile, workers, &o.balancers, each, nil, &v1alpha1.LoadBalancer{}),
 		add("loadbalancerpolicy", policyReconciler{o}.reconcile, 1, &trigger{}, enqueueAll(policyDelay), policyChanged,
-			&v1alpha1.LoadBalancerGroup{}, &v1alpha1.AddressPool{}, ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Service{}}),
+			&v1alpha1.LoadBalancerGroup{}, &v1alpha1.AddressPool{}, &v1alpha1.BGPPeer{}, ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Service{}}),
 		add("namespace", namespaceReconciler{o}.reconcile, 1, &trigger{}, each, nil, namespaceMetadata()),
 		add("assignedaddress", addressReconciler{o}.reconcile, 1, &trigger{}, enqueueWritten(), nil, &v1alpha1.AssignedAddress{}),
 		add("addresspool", pools.reconcile, 1, &o.pools, enqueuePools(), poolsChanged,

@@ -49,6 +49,7 @@ func TestAPIServerController(t *testing.T) {
 	w.sub(t, "groups that can't be written", unwrittenGroups)
 	w.sub(t, "load balancers", loadBalancers)
 	w.sub(t, "policy", policy)
+	w.sub(t, "hosts", hosts)
 	w.sub(t, "reports", reports)
 	w.sub(t, "findings", findingsOfObjects)
 	w.sub(t, "scaling", scaling)
@@ -562,7 +563,10 @@ func loadBalancers(w *testCluster) {
 	w.pool("main", "192.0.2.0/31")
 	w.node("n1", map[string]string{"lb": "g"})
 	g := w.group("g", 1)
-	w.edit(g, func() { g.Spec.LoadBalancers.MemberNetworks = []v1alpha1.CIDR{"10.0.0.0/24"} })
+	w.edit(g, func() {
+		g.Spec.LoadBalancers.MemberNetworks = []v1alpha1.CIDR{"10.0.0.0/24"}
+		g.Spec.LoadBalancers.Segments = []v1alpha1.SegmentRange{{Type: "vlan", First: 7, Last: 9}}
+	})
 	auto := w.balancer("auto", nil)
 	w.has(auto, "192.0.2.0")
 	w.says(auto, v1alpha1.ConditionAllocated, yes, "Allocated")

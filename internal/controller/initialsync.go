@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 )
@@ -23,9 +24,15 @@ func (t initialSync) run(ctx context.Context) error {
 	started := time.Now()
 	var held []adopted
 	err := t.retry(ctx, "initial sync", func() (err error) {
-		if err = t.readPools(ctx); err == nil {
-			held, err = t.adoptAll(ctx)
+		if err = t.readPools(ctx); err != nil {
+			return err
 		}
+		if t.options.Nodes == nil { // else they may be unreachable, and LoadBalancers wait for them later
+			if _, err = (policyReconciler{t.deps}).reconcile(ctx, reconcile.Request{}); err != nil {
+				return err
+			}
+		}
+		held, err = t.adoptAll(ctx)
 		return err
 	})
 	if err != nil {

@@ -3,7 +3,10 @@
 package controller
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -16,6 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/spec"
 )
 
@@ -69,11 +74,11 @@ func hasMember(b *v1alpha1.LoadBalancer, is func(netip.Addr) bool) bool {
 	})
 }
 
-// policyDelay batches changes of nodes, Services, pools and groups.
+// policyDelay batches changes of nodes, Services, pools, peers and groups.
 const policyDelay = 100 * time.Millisecond
 
-// policyReconciler reads policies and networks, and reconciles the LoadBalancers that are concerned
-// when they change. All groups, pools, nodes and Services are one request.
+// policyReconciler reads policies, networks and the addresses that no object gets, and reconciles the
+// LoadBalancers that are concerned when they change. All groups, pools, peers, nodes and Services are one request.
 type policyReconciler struct{ *deps }
 
 // policyChanged reports whether an update changes policies or networks.
@@ -94,9 +99,10 @@ func (r policyReconciler) reconcile(ctx context.Context, _ reconcile.Request) (r
 		pools    v1alpha1.AddressPoolList
 		nodes    corev1.NodeList
 		services corev1.ServiceList
+		peers    v1alpha1.BGPPeerList
 		all      v1alpha1.LoadBalancerList
 	)
-	for _, list := range []client.ObjectList{&groups, &pools, &all} {
+	for _, list := range []client.ObjectList{&groups, &pools, &peers, &all} {
 		if err := r.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return reconcile.Result{}, err
 		}
@@ -108,6 +114,9 @@ func (r policyReconciler) reconcile(ctx context.Context, _ reconcile.Request) (r
 	for i := range groups.Items {
 		policies[groups.Items[i].Name], _ = spec.NewPolicy(&groups.Items[i].Spec.LoadBalancers) // the API server rejects invalid ones
 	}
+	if r.allocations.SetHosts(hostsOf(nodes.Items, peers.Items)) {
+		r.pools.enqueueAfter(reconcile.Request{}, usageDelay)
+	}
 	concerned := r.policies.set(policies, networksOf(nodes.Items, services.Items, pools.Items))
 	for i := range all.Items {
 		owner := ownerOf(kindLoadBalancer, &all.Items[i])
@@ -116,6 +125,62 @@ func (r policyReconciler) reconcile(ctx context.Context, _ reconcile.Request) (r
 		}
 	}
 	return reconcile.Result{}, nil
+}
+
+func hostsOf(nodes []corev1.Node, peers []v1alpha1.BGPPeer) map[netip.Addr]string {
+	hosts := map[netip.Addr]string{}
+	for i := range peers {
+		if a, err := netip.ParseAddr(peers[i].Spec.Address); err == nil {
+			hosts[a] = "BGPPeer " + peers[i].Name
+		}
+	}
+	slices.SortFunc(nodes, func(a, b corev1.Node) int { return cmp.Compare(b.Name, a.Name) })
+	for i := range nodes {
+		addresses, _ := spec.NodeNetworks(&nodes[i])
+		for _, a := range addresses {
+			hosts[a] = "node " + nodes[i].Name
+		}
+	}
+	return hosts
+}
+
+// SetHosts replaces the addresses of nodes and BGP peers, and reports whether they have changed. Owners keep
+// their addresses.
+func (l *allocations) SetHosts(hosts map[netip.Addr]string) (changed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	former := l.hosts
+	if maps.Equal(hosts, former) {
+		return false
+	}
+	l.hosts, l.supplyChanged = hosts, true
+	for _, all := range []map[netip.Addr]string{former, hosts} {
+		for a := range all {
+			if former[a] != hosts[a] {
+				l.refresh(a, lb.Segment{})
+			}
+		}
+	}
+	l.serveWaiting()
+	return true
+}
+
+// HostsIn describes the addresses of nodes and BGP peers in some ranges, in their order, with owners and
+// without.
+func (l *allocations) HostsIn(ranges []netipx.IPRange) (assigned, free []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range slices.SortedFunc(maps.Keys(l.hosts), netip.Addr.Compare) {
+		text, holders := fmt.Sprintf("%s is an address of %s", a, l.hosts[a]), l.untagged.Holders(a)
+		switch {
+		case !slices.ContainsFunc(ranges, func(r netipx.IPRange) bool { return r.Contains(a) }):
+		case len(holders) > 0:
+			assigned = append(assigned, text+" and of "+slices.MinFunc(holders, alloc.Owner.Compare).String())
+		default:
+			free = append(free, text)
+		}
+	}
+	return assigned, free
 }
 
 func networksOf(nodes []corev1.Node, services []corev1.Service, pools []v1alpha1.AddressPool) *spec.Networks {

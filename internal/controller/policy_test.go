@@ -5,6 +5,7 @@ package controller_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -61,8 +62,50 @@ func policy(w *testCluster) {
 		b.Spec.Pools[0].Members[0].Address = "10.0.0.9"
 		b.Spec.Segment, b.Spec.Address = &v1alpha1.Segment{Type: "vlan", ID: 7}, "198.51.100.1"
 	})
+	w.says(b, v1alpha1.ConditionAllocated, no, "SegmentNotAllowed")
+	w.has(b, "")
+	w.edit(g, func() { g.Spec.LoadBalancers.Segments = []v1alpha1.SegmentRange{{Type: "vlan", First: 7}} })
+	w.has(b, "198.51.100.1")
 	refused("10.0.0.9:80: 10.0.0.9 is in an AddressPool")
+	w.edit(g, func() { g.Spec.LoadBalancers.Segments = nil })
+	w.says(b, v1alpha1.ConditionAllocated, no, "SegmentNotAllowed")
+	w.has(b, "198.51.100.1") // is not taken away
 	if l := b.Status.Listeners[0]; l.Accepted || l.Message != "segment: vlan 7 isn't in the group's spec.loadBalancers.segments" {
 		w.Errorf("listener %+v", l)
 	}
+}
+
+// hosts are addresses of nodes and BGP peers in pools: no object gets one, and the pool names them. An
+// object that has one keeps it.
+func hosts(w *testCluster) {
+	w.run()
+	node := w.node("n1", map[string]string{"lb": "g"})
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n1"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.0"}}
+	w.ready(node, true)
+	peer := &v1alpha1.BGPPeer{}
+	peer.Name = "tor"
+	peer.Spec.Address, peer.Spec.ASN = "192.0.2.1", 65000
+	w.create(peer)
+	pool := w.pool("main", "192.0.2.0/30")
+	if got := w.says(pool, v1alpha1.ConditionReady, yes, "AddressesInUse"); got != "not assigned: 192.0.2.0 is an address of node n1; 192.0.2.1 is an address of BGPPeer tor" {
+		w.Errorf("the pool says %q", got)
+	}
+	w.has(w.service("next"), "192.0.2.2")
+	wanted := w.service("wanted", "addresses=192.0.2.0")
+	w.says(wanted, v1alpha1.ConditionServiceAllocated, no, "AddressInUse")
+	w.awaitEvents(wanted, "Warning AddressInUse")
+	served := w.service("served", "addresses=192.0.2.3")
+	w.has(served, "192.0.2.3")
+
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "192.0.2.3"}}
+	w.ready(node, true)
+	if got := w.says(pool, v1alpha1.ConditionReady, no, "AddressConflict"); !strings.HasPrefix(got, "192.0.2.3 is an address of node n1 and of Service default/served; not assigned: 192.0.2.1 ") {
+		w.Errorf("the pool says %q", got)
+	}
+	w.has(wanted, "192.0.2.0")
+	w.has(served, "192.0.2.3")
+	w.remove(served)
+	w.says(w.service("again", "addresses=192.0.2.3"), v1alpha1.ConditionServiceAllocated, no, "AddressInUse")
+	w.remove(peer)
+	w.has(w.service("last"), "192.0.2.1")
 }

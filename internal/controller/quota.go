@@ -92,11 +92,12 @@ func (q *quotas) replace(namespace string, now map[alloc.Owner]bounded) (changed
 	return changed
 }
 
-// portBound is the bound of a LoadBalancerGroup on the ports of an object.
-type portBound struct {
+// groupRule is the part of a LoadBalancerGroup by which objects get no address.
+type groupRule struct {
 	group      types.UID
 	generation int64
 	filter     spec.Filter
+	policy     spec.Policy
 	spec.Bounds
 }
 
@@ -105,7 +106,7 @@ func (l *allocations) SetGroups(groups []v1alpha1.LoadBalancerGroup) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	groups = slices.SortedFunc(slices.Values(groups), func(a, b v1alpha1.LoadBalancerGroup) int { return cmp.Compare(a.Name, b.Name) })
-	if slices.EqualFunc(groups, l.groups, func(g v1alpha1.LoadBalancerGroup, b portBound) bool {
+	if slices.EqualFunc(groups, l.groups, func(g v1alpha1.LoadBalancerGroup, b groupRule) bool {
 		return g.UID == b.group && g.Generation == b.generation
 	}) {
 		return
@@ -114,18 +115,34 @@ func (l *allocations) SetGroups(groups []v1alpha1.LoadBalancerGroup) {
 	for i := range groups {
 		g := &groups[i]
 		filter, _ := spec.NewFilter(&g.Spec.Services) // one with an error selects nothing
-		l.groups = append(l.groups, portBound{g.UID, g.Generation, filter, spec.BoundsOf(g)})
+		policy, _ := spec.NewPolicy(&g.Spec.LoadBalancers)
+		l.groups = append(l.groups, groupRule{g.UID, g.Generation, filter, policy, spec.BoundsOf(g)})
 	}
 	l.supplyChanged = true
 	l.serveWaiting()
 }
 
-// portBounds are the bounds of all groups.
-type portBounds []portBound
+// groupRules are the rules of all groups.
+type groupRules []groupRule
+
+// reasonBadSegment is why an object gets no address in a segment.
+const reasonBadSegment = "SegmentNotAllowed"
+
+// refuse returns an error for a request with more ports than groups allow, or in a segment that no group
+// that may serve it allows.
+func (all groupRules) refuse(q addressRequest, namespace labels.Set) error {
+	allows := func(g groupRule) bool {
+		return g.policy.Allows(q.Segment) && g.filter.Selects(q.Class, q.Labels, namespace)
+	}
+	if q.Segment.Tagged() && !slices.ContainsFunc(all, allows) {
+		return refusal(reasonBadSegment, "%s isn't in spec.loadBalancers.segments of a LoadBalancerGroup for this object", q.Segment)
+	}
+	return all.tooMany(q, namespace)
+}
 
 // tooMany returns an error for a request with more ports than all groups that may serve it allow: it gets
 // no address. There is none without such a group.
-func (all portBounds) tooMany(q addressRequest, namespace labels.Set) (refused error) {
+func (all groupRules) tooMany(q addressRequest, namespace labels.Set) (refused error) {
 	most := 0
 	for _, g := range all {
 		if g.Ports > most && g.filter.Selects(q.Class, q.Labels, namespace) {

@@ -14,6 +14,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // retaining returns allocations with a pool that retains addresses for an hour, and their clock.
@@ -199,7 +200,7 @@ func TestRetentionLimit(t *testing.T) {
 	for n := range 4 {
 		namespace := fmt.Sprintf("n%d", n)
 		var requests []addressRequest
-		for i := range maxRetained + 10 {
+		for i := range spec.MaxRetained + 10 {
 			q := of(namespace, request(fmt.Sprint(i), 0))
 			if g := assign(l, q); i == 0 {
 				first = g.Addresses[0].String()
@@ -211,7 +212,7 @@ func TestRetentionLimit(t *testing.T) {
 			release(l, q.Owner)
 		}
 		expire(l)
-		if got := l.retained(); len(got) != 1+(n+1)*maxRetained || slices.Contains(got, first) || !slices.Contains(got, kept) {
+		if got := l.retained(); len(got) != 1+(n+1)*spec.MaxRetained || slices.Contains(got, first) || !slices.Contains(got, kept) {
 			t.Errorf("%s: retained %d, the first of the namespace: %t, another's: %t", namespace, len(got), slices.Contains(got, first), slices.Contains(got, kept))
 		}
 	}

@@ -110,8 +110,12 @@ func ClusterIPs(svc *corev1.Service) (addresses []netip.Addr) {
 	return addresses
 }
 
-// defaultRetention is the default of a pool's retainFor.
-const defaultRetention = time.Hour
+const (
+	// defaultRetention is the default of a pool's retainFor.
+	defaultRetention = time.Hour
+	// MaxRetained is how many addresses are retained for a namespace, the last released ones.
+	MaxRetained = 64
+)
 
 // RetainFor returns how long released addresses of an AddressPool are retained; 0 for not at all.
 func RetainFor(p *v1alpha1.AddressPool) time.Duration {
@@ -315,7 +319,19 @@ func (p Policy) checkAddress(a netip.Addr, allowed []netip.Prefix, field string,
 	if !slices.ContainsFunc(allowed, func(net netip.Prefix) bool { return net.Contains(a) }) {
 		return fmt.Errorf("%s isn't in the group's spec.loadBalancers.%s", a, field)
 	}
-	for _, network := range n.of(a) {
+	return p.checkNetworks(a, n.of(a))
+}
+
+// CheckNode returns the error of a member at the address of a node.
+func (p Policy) CheckNode(a netip.Addr, n *Networks) error {
+	if n.nodes[a] == 0 {
+		return nil
+	}
+	return p.checkNetworks(a, []string{"Node"})
+}
+
+func (p Policy) checkNetworks(a netip.Addr, in []string) error {
+	for _, network := range in {
 		if !slices.Contains(p.cluster, network) {
 			return fmt.Errorf("%s is in the network %s, which isn't in the group's spec.loadBalancers.clusterNetworks", a, network)
 		}
