@@ -118,6 +118,13 @@ type BalancerNodeStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	Peers []NodePeer `json:"peers,omitempty"`
+	// Addresses are the addresses of the node's interfaces, at most 256, if it follows an API server
+	// without a cluster. In a cluster they are in the Node's status.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	Addresses []IPAddress `json:"addresses,omitempty"`
 }
 
 // ObservedVersions are the newest resource versions that the node has programmed: each older

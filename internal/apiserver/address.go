@@ -27,6 +27,8 @@ type addresses struct {
 	tagged map[lb.Segment]*alloc.Allocator
 	// retained are the released addresses of pools that only their former projects get.
 	retained map[netip.Addr]retention
+	// hosts are the addresses of nodes, which no load balancer gets.
+	hosts []netip.Addr
 }
 
 // retention is the release of an address by a project.
@@ -34,9 +36,6 @@ type retention struct {
 	Project  string
 	Released time.Time
 }
-
-// maxRetained is how many addresses are retained for a project, the last ones.
-const maxRetained = 64
 
 // pooled returns the address of a LoadBalancer, if it is of a pool.
 func (a *addresses) pooled(owner alloc.Owner) (address netip.Addr) {
@@ -48,6 +47,10 @@ func (a *addresses) pooled(owner alloc.Owner) (address netip.Addr) {
 
 // retain retains a released address for as long as its pool does.
 func (a *addresses) retain(address netip.Addr, r retention) {
+	if slices.Contains(a.hosts, address) {
+		a.reserveHost(address)
+		return
+	}
 	reserved := alloc.Reservation{
 		For: alloc.Owner{Namespace: r.Project}, Namespace: true,
 		Err: &alloc.Error{Reason: alloc.Retained, Text: fmt.Sprintf("address %s: released a short time ago, and retained for its former project", address)},
@@ -65,7 +68,7 @@ func (a *addresses) retain(address netip.Addr, r retention) {
 			oldest = other
 		}
 	}
-	if n > maxRetained {
+	if n > spec.MaxRetained {
 		a.unretain(oldest)
 	}
 }
@@ -111,6 +114,22 @@ func (a *addresses) expire() {
 			a.unretain(address)
 		}
 	}
+}
+
+// setHosts replaces the addresses of nodes. A load balancer that has one keeps it.
+func (a *addresses) setHosts(hosts []netip.Addr) {
+	for _, address := range a.hosts {
+		a.untagged.Unreserve(address)
+	}
+	a.hosts = hosts
+	for _, address := range hosts {
+		a.reserveHost(address)
+	}
+}
+
+func (a *addresses) reserveHost(address netip.Addr) {
+	delete(a.retained, address)
+	a.untagged.Reserve(address, alloc.Reservation{Err: &alloc.Error{Reason: alloc.InUse, Text: fmt.Sprintf("address %s: the address of a balancer node", address)}})
 }
 
 func newAddresses(p *policy) *addresses {

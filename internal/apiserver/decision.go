@@ -31,6 +31,9 @@ func (s *embeddedStore) decideAll() error {
 	var all []decision
 	err := s.file.View(func(tx *bolt.Tx) error {
 		objects := tx.Bucket(objectsBucket)
+		if _, err := s.readNodes(tx); err != nil {
+			return err
+		}
 		if err := objects.ForEach(func(key, text []byte) error {
 			b, err := decodeStored(key, text)
 			if err == nil {

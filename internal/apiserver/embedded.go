@@ -59,6 +59,7 @@ type embeddedStore struct {
 	// mu is held by writes.
 	mu        sync.Mutex
 	addresses *addresses
+	nodes     map[string]nodeAddresses
 	quota     *quota
 	followers map[*follower]bool
 	// ended is closed when followers have to leave.
@@ -71,6 +72,8 @@ var (
 	objectsBucket = []byte("loadbalancers")
 	// retainedBucket has the retentions of addresses.
 	retainedBucket = []byte("retained")
+	// nodesBucket has the addresses of nodes.
+	nodesBucket = []byte("nodes")
 	// formatKey has the format of the file, identityKey its identity, revisionKey the number of writes so
 	// far, which is the resourceVersion of the last object that was written.
 	formatKey, identityKey, revisionKey = []byte("format"), []byte("identity"), []byte("revision")
@@ -122,9 +125,10 @@ func (s *embeddedStore) prepare(path string) error {
 		if err != nil {
 			return err
 		}
-		_, err = tx.CreateBucketIfNotExists(objectsBucket)
-		if _, other := tx.CreateBucketIfNotExists(retainedBucket); err != nil || other != nil {
-			return errors.Join(err, other)
+		for _, bucket := range [][]byte{objectsBucket, retainedBucket, nodesBucket} {
+			if _, err := tx.CreateBucketIfNotExists(bucket); err != nil {
+				return err
+			}
 		}
 		if format := meta.Get(formatKey); format != nil && string(format) != fileFormat {
 			return fmt.Errorf("format %q is of another version", format)
@@ -359,6 +363,9 @@ func (s *embeddedStore) write(object *unstructured.Unstructured, keeps bool) (er
 			s.restore(b.Namespace, b.Name)
 		}
 	}()
+	if err := s.checkNodes(b); err != nil {
+		return err
+	}
 	owner := spec.LoadBalancerOwner(b.Namespace, b.Name)
 	released := s.addresses.pooled(owner)
 	address, failure := s.addresses.claim(b, keeps)
@@ -438,26 +445,32 @@ func (s *embeddedStore) decideAgain(tx *bolt.Tx, project, written string, before
 		if now[name] == before[name] || name == written {
 			continue
 		}
-		object, err := decode(tx.Bucket(objectsBucket).Get(keyOf(project, name)))
+		changed, err := s.decideStored(tx, keyOf(project, name), now[name])
 		if err != nil {
 			return nil, err
 		}
-		b, err := typedOf(object)
-		if err != nil {
-			return nil, err
-		}
-		address, err := netip.ParseAddr(b.Status.Address)
-		if err != nil || !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionAllocated) {
-			continue
-		}
-		s.policy.decide(b, address, nil, s.quota.claims[project][name].Raised, now[name])
-		revision, err := putObject(tx, object, b)
-		if err != nil {
-			return nil, err
-		}
-		changes = append(changes, change{key: string(keyOf(project, name)), revision: revision})
+		changes = append(changes, changed...)
 	}
 	return changes, nil
+}
+
+// decideStored decides about the parts of a stored object, unless it has no address that it may have.
+func (s *embeddedStore) decideStored(tx *bolt.Tx, key []byte, refused spec.Refusal) ([]change, error) {
+	object, err := decode(tx.Bucket(objectsBucket).Get(key))
+	if err != nil {
+		return nil, err
+	}
+	b, err := typedOf(object)
+	if err != nil {
+		return nil, err
+	}
+	address, err := netip.ParseAddr(b.Status.Address)
+	if err != nil || !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionAllocated) {
+		return nil, nil //nolint:nilerr // it has none
+	}
+	s.policy.decide(b, address, nil, s.quota.claims[b.Namespace][b.Name].Raised, refused)
+	revision, err := putObject(tx, object, b)
+	return []change{{key: string(key), revision: revision}}, err
 }
 
 // restore resets an object's address and quota usage to the file's state after a failed write.

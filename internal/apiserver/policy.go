@@ -58,7 +58,7 @@ type poolEntry struct {
 // policy has the rights of projects.
 type policy struct {
 	pools []projectPool
-	// members are the rules of members, for which networks has the addresses of pools.
+	// members are the rules of members, for which networks has the addresses of pools and nodes.
 	members  spec.Policy
 	networks *spec.Networks
 	// bounds are what a project may use, and the shortest interval of health checks; limits are what

@@ -101,7 +101,7 @@ func (s *embeddedStore) Report(node string, status map[string]any) error {
 		return err
 	}
 	s.reports.keep(node, func(last *nodeReports, now time.Time) { last.status, last.statusAt = &b.Status, now })
-	return nil
+	return s.setNode(node, b.Status.Addresses)
 }
 
 // Reports returns the statuses of all nodes: they are one group.

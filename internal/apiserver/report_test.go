@@ -3,7 +3,10 @@
 package apiserver
 
 import (
+	"fmt"
 	"maps"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,4 +87,64 @@ func TestStatisticsOfNodes(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Members at addresses that nodes have reported are refused, unless the policy allows nodes, also by the next
+// server. Former members aren't served, and load balancers get no addresses of nodes.
+func TestNodeAddresses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data")
+	open := func(networks string) *api {
+		return newAPIOf(t, openEmbedded(t, path, "addressPools: [{name: public, addresses: [203.0.113.0/29]}]\n"+
+			"loadBalancers: {memberNetworks: [10.0.0.0/8], clusterNetworks: ["+networks+"]}\n"), 1)
+	}
+	const at = `{"forward":"nat","listeners":[{"name":"l","port":80,"pool":"p"}],"pools":[{"name":"p","members":[{"address":"%s","port":22}]}]}`
+	const other = `{"forward":"nat","pools":[{"name":"p","members":[{"address":"10.0.0.1","port":22,"monitorAddress":"10.0.0.9"}]}]}`
+	a := open("")
+	a.must(201, "web", "PUT", base+"/old", fmt.Sprintf(at, "10.0.0.8"))
+	report := strings.TrimSuffix(reported, "}") + `,"addresses":["203.0.113.1","10.0.0.9","10.0.0.8"]}`
+	a.must(204, "node", "PUT", strings.Replace(nodePath, "{node}", "n1", 1)+"/report", report)
+	var versions map[string]int
+	for range 2 {
+		refused := a.must(422, "web", "PUT", base+"/new", fmt.Sprintf(at, "10.0.0.9"))
+		for _, want := range []string{`"field":"pools[0].members[0].address"`, "10.0.0.9 is in the network Node"} {
+			if !strings.Contains(refused.body, want) {
+				t.Errorf("want %s in %s", want, refused.body)
+			}
+		}
+		if got := a.must(422, "web", "PUT", base+"/new", other).body; !strings.Contains(got, `"field":"pools[0].members[0].monitorAddress"`) {
+			t.Errorf("a monitor address: %s", got)
+		}
+		a.must(422, "web", "PUT", base+"/old/pools/p/members/10.0.0.9:22", `{}`)
+		a.must(200, "web", "PUT", base+"/old/pools/p/members/10.0.0.8:22", `{}`)
+		if got := a.must(200, "web", "GET", base+"/old/status", "").body; !strings.Contains(got, "10.0.0.8 is in the network Node") {
+			t.Errorf("the status is %s", got)
+		}
+		now := stored(t, a.store.(*embeddedStore), "web")
+		if versions != nil && !maps.Equal(now, versions) {
+			t.Errorf("another server decides otherwise: versions %v, want %v", now, versions)
+		}
+		versions = now
+		if got := a.must(422, "web", "PUT", base+"/new", `{"forward":"nat","address":"203.0.113.1"}`).body; !strings.Contains(got, "balancer node") {
+			t.Errorf("the address of a node: %s", got)
+		}
+		if err := a.store.(*embeddedStore).Close(); err != nil {
+			t.Fatal(err)
+		}
+		a = open("")
+	}
+	a.must(201, "web", "PUT", base+"/new", `{"forward":"nat"}`)
+	if got := a.must(200, "web", "GET", base+"/new/status", "").body; !strings.Contains(got, `"address":"203.0.113.2"`) {
+		t.Errorf("in turn: %s", got)
+	}
+	a.must(204, "node", "PUT", strings.Replace(nodePath, "{node}", "n1", 1)+"/report", reported)
+	a.must(201, "web", "PUT", base+"/former", fmt.Sprintf(at, "10.0.0.9"))
+	if got := a.must(200, "web", "GET", base+"/old/status", "").body; strings.Contains(got, "network Node") {
+		t.Errorf("no node has the address any more: %s", got)
+	}
+	a.must(204, "node", "PUT", strings.Replace(nodePath, "{node}", "n1", 1)+"/report", report)
+	if err := a.store.(*embeddedStore).Close(); err != nil {
+		t.Fatal(err)
+	}
+	a = open("Node")
+	a.must(201, "web", "PUT", base+"/allowed", fmt.Sprintf(at, "10.0.0.9"))
 }

@@ -6,11 +6,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"slices"
 	"time"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/wait"
 )
 
@@ -26,13 +30,46 @@ type reports struct {
 	statistics *v1alpha1.BalancerNodeStatisticsStatus
 }
 
-// Report implements source.Reporter: it writes the report to the server that is followed. While there is
-// none the report is kept, and written as soon as a server has sent all objects.
+// Report implements source.Reporter: it writes the report, with the node's addresses, to the server that is
+// followed. While there is none the report is kept, and written as soon as a server has sent all objects.
 func (s *Source) Report(ctx context.Context, r *v1alpha1.BalancerNodeStatus) error {
+	addresses, err := s.addresses()
+	if err != nil {
+		return err
+	}
 	s.reporting.Lock()
 	defer s.reporting.Unlock()
 	s.reports.status = new(*r)
+	s.reports.status.Addresses = addresses
 	return s.writeReport(ctx)
+}
+
+// maxAddresses is how many addresses a report has.
+const maxAddresses = 256
+
+// addresses returns the addresses of the node's interfaces, without VIPs, which servers on the same machine
+// may have.
+func (s *Source) addresses() (all []v1alpha1.IPAddress, err error) {
+	found, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	services := s.vips.Services()
+	s.mu.Unlock()
+	for _, f := range found {
+		network, is := f.(*net.IPNet)
+		if !is {
+			continue
+		}
+		a, _ := netip.AddrFromSlice(network.IP)
+		a = a.Unmap()
+		vip := slices.ContainsFunc(services, func(svc lb.Service) bool { return svc.Address == a })
+		if a.IsGlobalUnicast() && !vip && len(all) < maxAddresses {
+			all = append(all, v1alpha1.IPAddress(a.String()))
+		}
+	}
+	return all, nil
 }
 
 // ReportStatistics implements source.Reporter: it is Report of counters.
