@@ -56,7 +56,9 @@ func (p *policies) set(groups map[string]spec.Policy, networks *spec.Networks) f
 	former, before := p.groups, p.networks
 	p.groups, p.networks = groups, networks
 	return func(b *v1alpha1.LoadBalancer, group string) bool {
-		return before == nil || !reflect.DeepEqual(former[group], groups[group]) || hasMember(b, func(a netip.Addr) bool {
+		_, was := former[group]
+		_, is := groups[group]
+		return before == nil || was != is || !reflect.DeepEqual(former[group], groups[group]) || hasMember(b, func(a netip.Addr) bool {
 			return !networks.Same(before, a)
 		})
 	}
