@@ -87,24 +87,34 @@ func (c *clientHistory) startAPI() {
 		}
 	})
 	c.await("the HTTP API", func() error {
-		_, _, err := c.do(http.MethodGet, "", "")
+		_, err := c.do(http.MethodGet, "", "")
 		return err
 	})
 }
 
+// answer is that of the HTTP API.
+type answer struct {
+	status int
+	etag   string
+	body   []byte
+}
+
 // do sends a request.
-func (c *clientHistory) do(method, path, body string) (response *http.Response, text []byte, err error) {
+func (c *clientHistory) do(method, path, body string) (a answer, err error) {
 	request, err := http.NewRequestWithContext(c.Context(), method, c.url+path, strings.NewReader(body))
 	if err != nil {
-		return nil, nil, err
+		return a, err
 	}
 	request.Header.Set("Authorization", "Bearer "+c.token)
 	request.Header.Set("Content-Type", "application/json")
-	if response, err = http.DefaultClient.Do(request); err != nil {
-		return nil, nil, err
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return a, err
 	}
-	text, err = io.ReadAll(response.Body)
-	return response, text, errors.Join(err, response.Body.Close())
+	defer response.Body.Close()
+	a.status, a.etag = response.StatusCode, response.Header.Get("ETag")
+	a.body, err = io.ReadAll(response.Body)
+	return a, err
 }
 
 // changeGroup changes the bounds and the policy of the group.
@@ -139,16 +149,16 @@ func (c *clientHistory) request() {
 	if c.rand.IntN(4) == 0 {
 		method, body = http.MethodDelete, ""
 	}
-	response, text, err := c.do(method, path, body)
-	read, _, failed := c.do(http.MethodGet, path, "")
+	changed, err := c.do(method, path, body)
+	read, failed := c.do(http.MethodGet, path, "")
 	switch err := errors.Join(err, failed); {
 	case err != nil:
 		c.Fatal(err)
-	case response.StatusCode == http.StatusNotFound, response.StatusCode == http.StatusUnprocessableEntity:
-	case response.StatusCode == http.StatusNoContent && read.StatusCode == http.StatusNotFound:
-	case response.StatusCode/100 == 2 && read.StatusCode == http.StatusOK && read.Header.Get("ETag") == response.Header.Get("ETag"):
+	case changed.status == http.StatusNotFound, changed.status == http.StatusUnprocessableEntity:
+	case changed.status == http.StatusNoContent && read.status == http.StatusNotFound:
+	case changed.status/100 == 2 && read.status == http.StatusOK && read.etag == changed.etag:
 	default:
-		c.Errorf("%s %s %s: %s: %s; then %s", method, path, body, response.Status, text, read.Status)
+		c.Errorf("%s %s %s: %d: %s; then %d", method, path, body, changed.status, changed.body, read.status)
 	}
 }
 
@@ -280,8 +290,8 @@ func (m *moment) checkNode(node *kube.Cache) error {
 // checkAnswer checks the status of a load balancer in the HTTP API.
 func (c *clientHistory) checkAnswer(b *v1alpha1.LoadBalancer, refused string) error {
 	var got, want struct{ ProvisioningStatus, OperatingStatus, Message, Address, Group string }
-	_, text, err := c.do(http.MethodGet, "/"+b.Name+"/status", "")
-	if err := errors.Join(err, json.Unmarshal(text, &got)); err != nil {
+	read, err := c.do(http.MethodGet, "/"+b.Name+"/status", "")
+	if err := errors.Join(err, json.Unmarshal(read.body, &got)); err != nil {
 		return err
 	}
 	want.ProvisioningStatus, want.OperatingStatus, want.Message, want.Address = "ERROR", "OFFLINE", refused, b.Status.Address

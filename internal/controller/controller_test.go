@@ -607,6 +607,7 @@ func takeOver(w *testCluster) {
 	w.knownPool("main", "192.0.2.0/32")
 	served := w.service("served")
 	w.has(served, "192.0.2.0")
+	w.says(served, v1alpha1.ConditionServiceServed, no, "NoGroup") // the last write of this controller
 	open := w.service("open")
 	w.says(open, v1alpha1.ConditionServiceAllocated, no, "PoolExhausted")
 	w.awaitEvents(open, "Warning PoolExhausted")

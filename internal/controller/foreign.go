@@ -163,7 +163,7 @@ func (r serviceReconciler) claim(ctx context.Context, svc *corev1.Service) (reco
 	case known: // the other controller may be about to write another address
 		return reconcile.Result{RequeueAfter: claimDelay}, nil
 	}
-	why, wait := r.unclaimed(svc)
+	wait, why := r.unclaimed(svc)
 	if wait > 0 && wait <= otherControllerDelay { // longer if clocks differ
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
@@ -176,17 +176,17 @@ func (r serviceReconciler) claim(ctx context.Context, svc *corev1.Service) (reco
 	return reconcile.Result{}, err
 }
 
-// unclaimed says why a claimable Service with an empty status isn't claimed, nil if it is, and how long
-// it is left to other controllers before.
-func (r serviceReconciler) unclaimed(svc *corev1.Service) (why error, wait time.Duration) {
+// unclaimed says for how long a claimable Service with an empty status is left to other controllers, and
+// why it isn't claimed then.
+func (r serviceReconciler) unclaimed(svc *corev1.Service) (wait time.Duration, why error) {
 	why = ofCloud(svc)
 	if isLeft(svc) {
 		c := meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
-		return why, otherControllerDelay - time.Since(c.LastTransitionTime.Time)
+		return otherControllerDelay - time.Since(c.LastTransitionTime.Time), why
 	}
 	age := time.Since(svc.CreationTimestamp.Time)
 	if why != nil {
-		return why, otherControllerDelay - age // a cloud's balancer takes some minutes
+		return otherControllerDelay - age, why // a cloud's balancer takes some minutes
 	}
 	other, serves := r.allocations.OtherController(svc.Namespace)
 	switch {
@@ -201,7 +201,7 @@ func (r serviceReconciler) unclaimed(svc *corev1.Service) (why error, wait time.
 			"removed, an administrator can remove its finalizers and statuses (the log of Fairlead's controller names one), or "+
 			"set defaultClass of the chart to true; or create this Service with loadBalancerClass %s", v1alpha1.LoadBalancerClass)
 	}
-	return why, claimDelay - age
+	return claimDelay - age, why
 }
 
 // explain sets the condition of a Service that isn't ours to the reason why it waits, and records an
@@ -265,7 +265,7 @@ func (r serviceReconciler) yield(ctx context.Context, svc *corev1.Service) (bool
 		return true, err
 	}
 	if len(foreign) > 0 {
-		r.allocations.AdoptForeign(*r.foreign(&now)) // reserves the addresses: it was left
+		_, _ = r.allocations.AdoptForeign(*r.foreign(&now)) // reserves the addresses: it was left
 	}
 	return true, nil
 }

@@ -28,7 +28,7 @@ func (t initialSync) run(ctx context.Context) error {
 			return err
 		}
 		if t.options.Nodes == nil { // else they may be unreachable, and LoadBalancers wait for them later
-			if _, err = (policyReconciler{t.deps}).reconcile(ctx, reconcile.Request{}); err != nil {
+			if _, err = policyReconciler(t).reconcile(ctx, reconcile.Request{}); err != nil {
 				return err
 			}
 		}

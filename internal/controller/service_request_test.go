@@ -70,11 +70,11 @@ func TestReasonsOfPorts(t *testing.T) {
 func TestFinalizerOfService(t *testing.T) {
 	r := serviceReconciler{newDeps(Options{DefaultClass: DefaultClassAuto})}
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{cleanupFinalizer}, CreationTimestamp: metav1.Now()}}
-	if _, wait := r.unclaimed(svc); wait <= claimDelay {
+	if wait, _ := r.unclaimed(svc); wait <= claimDelay {
 		t.Errorf("waits %s", wait)
 	}
 	svc.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
-	if why, wait := r.unclaimed(svc); why == nil || wait > 0 {
+	if wait, why := r.unclaimed(svc); why == nil || wait > 0 {
 		t.Errorf("error %v, waits %s", why, wait)
 	}
 }
