@@ -32,7 +32,7 @@ func (k *samples) status() string {
 			observed: {services: "71", loadBalancers: "72"}, reported: "2026-01-02T03:05:05Z",
 			traffic: {packetsPerSecond: 8, bitsPerSecond: 9}, withheld: [{prefix: 192.0.2.9/32, message: no backend}],
 			unhealthy: [{service: default/web/80, backend: "192.168.1.21:81", message: timeout, since: "2026-01-02T03:04:05Z"}],
-			peers: [{name: leaf, address: 192.168.1.254, established: false, message: connection refused, since: "2026-01-02T03:04:05Z"}]}`
+			peers: [{name: leaf, address: 192.168.1.254, established: false, message: connection refused, since: "2026-01-02T03:04:05Z"}], addresses: [192.168.1.11, "fd00::11"]}`
 	case "BalancerNodeStatistics":
 		return `{reported: "2026-01-02T03:04:05Z", omittedListeners: 2,
 			listeners: [{service: "flb:default/shop/https", packets: 9007199254740992, bytes: 9223372036854775807, newFlows: 3}]}`

@@ -119,6 +119,8 @@ func TestAPIServerRoles(t *testing.T) {
 	}
 	awaitServed(t, api, "service/web", "{.status.conditions[?(@.type=='fairlead.io/Served')].message}", "default")
 	awaitServed(t, api, "loadbalancer/database", "{.status.group}", "default")
+	// What others write is read again.
+	api.Kubectl(t, "annotate", "assignedaddresses", "--all", "example.com/written=")
 	// Check deletions with the API server itself.
 	api.Kubectl(t, "delete", "service/web", "loadbalancer/database")
 
