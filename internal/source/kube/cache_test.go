@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +25,16 @@ import (
 )
 
 // chooser makes objects of choices that a fuzzer, or chance, has.
-type chooser struct{ random *rand.Rand }
+type chooser struct {
+	random *rand.Rand
+	// namespace is where objects are, addresses are those in their statuses.
+	namespace string
+	addresses []string
+}
+
+func newChooser(seed uint64) chooser {
+	return chooser{rand.New(rand.NewPCG(seed, 0)), "d", []string{"198.51.100.1", "198.51.100.2", "2001:db8::1"}}
+}
 
 func (c chooser) n(most int) int { return c.random.IntN(most) }
 
@@ -36,19 +46,34 @@ func (c chooser) flag() *bool {
 
 // object makes an object of any kind, valid or not.
 func (c chooser) object() runtime.Object {
-	switch c.n(9) {
+	if c.n(9) < 5 {
+		return c.namespaced()
+	}
+	return c.global()
+}
+
+// namespaced makes an object of a tenant, global one of an administrator.
+func (c chooser) namespaced() runtime.Object {
+	switch c.n(5) {
 	case 0, 1:
 		return c.service()
 	case 2, 3:
 		return c.slice()
-	case 4:
+	default:
+		return c.balancer()
+	}
+}
+
+func (c chooser) global() runtime.Object {
+	switch c.n(4) {
+	case 0:
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.of("lb1", "lb2", "n3"), Labels: map[string]string{corev1.LabelTopologyZone: c.of("a", "b", "")}}}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionStatus(c.of("True", "False"))}}
 		n.Annotations = map[string]string{"fairlead.io/next-hops": c.of("", "300=10.0.5.11", "300=fd00:5::11,301=10.0.6.11", "x")}
 		n.Spec.PodCIDRs = []string{c.of("10.0.0.0/30", "10.244.0.0/24", "x")}
 		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: c.of("192.0.2.1", "192.0.2.2", "10.0.0.1", "198.51.100.1", "::1", "x")}}
 		return n
-	case 5:
+	case 1:
 		g := &v1alpha1.LoadBalancerGroup{ObjectMeta: metav1.ObjectMeta{Name: c.of("g", "h")}}
 		g.Status.Nodes = []v1alpha1.GroupNode{{Name: c.of("lb1", "lb1", "lb2")}}
 		g.Spec.DataPlane.Forward = c.of("", "nat", "dsr", "ipip", "x")
@@ -68,16 +93,14 @@ func (c chooser) object() runtime.Object {
 			}},
 		}
 		return g
-	case 6:
+	case 2:
 		p := &v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: c.of("p", "q")}}
 		p.Spec.Addresses = []v1alpha1.AddressRange{v1alpha1.AddressRange(c.of("198.51.100.0/24", "198.51.100.1/32", "2001:db8::/120", "10.0.0.1-10.0.0.9", "x"))}
 		p.Spec.NamespaceSelector, p.Spec.ServiceSelector = c.selector("team", "a"), c.selector("tier", "front")
 		p.Status.Assigned = int64(c.n(2))
 		return p
-	case 7:
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "d", Labels: map[string]string{"team": c.of("a", "b")}}}
 	default:
-		return c.balancer()
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.of("d", "e", "f"), Labels: map[string]string{"team": c.of("a", "b")}}}
 	}
 }
 
@@ -95,7 +118,7 @@ func served(group string) []metav1.Condition {
 }
 
 func (c chooser) service() *corev1.Service {
-	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: c.of("a", "b", "c"), CreationTimestamp: metav1.Unix(int64(c.n(4)), 0)}}
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: c.of("a", "b", "c"), CreationTimestamp: metav1.Unix(int64(c.n(4)), 0)}}
 	svc.Annotations = map[string]string{
 		v1alpha1.AnnotationForward:     c.of("nat", "dsr", "l2dsr", "gue", "x"),
 		v1alpha1.AnnotationHealthCheck: c.of("none", "tcp", "http", "x"), v1alpha1.AnnotationHealthCheckInterval: c.of("1s", "1ns", "x"),
@@ -125,14 +148,14 @@ func (c chooser) service() *corev1.Service {
 	}
 	for range c.n(4) {
 		svc.Status.LoadBalancer.Ingress = append(svc.Status.LoadBalancer.Ingress,
-			corev1.LoadBalancerIngress{IP: c.of("198.51.100.1", "198.51.100.2", "2001:db8::1", "x", "", "127.0.0.1", "::ffff:1.2.3.4")})
+			corev1.LoadBalancerIngress{IP: c.of(append([]string{"x", "", "127.0.0.1", "::ffff:1.2.3.4"}, c.addresses...)...)})
 	}
 	return svc
 }
 
 func (c chooser) slice() *discoveryv1.EndpointSlice {
 	es := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "d", Name: c.of("s", "t", "u"), Labels: map[string]string{discoveryv1.LabelServiceName: c.of("a", "b", "c", "")},
+		Namespace: c.namespace, Name: c.of("s", "t", "u"), Labels: map[string]string{discoveryv1.LabelServiceName: c.of("a", "b", "c", "")},
 	}}
 	es.AddressType = discoveryv1.AddressType(c.of("IPv4", "IPv6", "FQDN"))
 	name, number := c.of("", "p"), int32(c.n(3)*40000)
@@ -150,11 +173,14 @@ func (c chooser) slice() *discoveryv1.EndpointSlice {
 }
 
 func (c chooser) balancer() *v1alpha1.LoadBalancer {
-	b := &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: c.of("a", "b"), CreationTimestamp: metav1.Unix(int64(c.n(4)), 0)}}
+	b := &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: c.of("a", "b"), CreationTimestamp: metav1.Unix(int64(c.n(4)), 0)}}
 	b.Spec.Forward = c.of("l2dsr", "nat", "vxlan", "x")
-	b.Status.Address, b.Status.Group = c.of("198.51.100.1", "198.51.100.3", "x", ""), c.of("g", "h", "")
+	b.Status.Address, b.Status.Group = c.of(append([]string{"x", ""}, c.addresses...)...), c.of("g", "h", "")
 	if c.n(3) == 0 {
 		b.Spec.Segment = &v1alpha1.Segment{Type: c.of("vlan", "vxlan", "x"), ID: int64(c.n(3)) * 4000}
+		if b.Spec.Segment.Type == "vlan" { // its addresses are the tenant's choice
+			b.Status.Address = c.of("198.51.100.1", "10.0.0.1", "192.0.2.1", "x")
+		}
 	}
 	for _, name := range []string{"l", "m"} {
 		b.Spec.Listeners = append(b.Spec.Listeners, v1alpha1.Listener{Name: name, Port: int32(c.n(3)) * 40, Protocol: c.of("TCP", "UDP"), Pool: c.of("p", "q"), Enabled: c.flag()})
@@ -198,7 +224,7 @@ const historySteps = 60
 // them. At the end they equal the services of a cache that gets only the last version of each
 // object.
 func history(t *testing.T, seed uint64) {
-	c := chooser{rand.New(rand.NewPCG(seed, 0))}
+	c := newChooser(seed)
 	w, desired := newCache(xdpLimits()), store.New()
 	last := map[kube.Object]runtime.Object{}
 	for range historySteps {
@@ -266,6 +292,56 @@ func TestCacheMatchesFreshCache(t *testing.T) {
 		history(t, seed+uint64(n))
 	}
 	fuzzrand.Covered(t, n, n*historySteps)
+}
+
+// What a node serves for a namespace, and the problems that it reports, are the same with and without
+// the objects of two others, whose addresses are others, as their pool's controller sees to.
+func TestNamespacesApart(t *testing.T) {
+	seed, runs, compared := fuzzrand.Seed(t), 400, 0
+	limits := xdpLimits()
+	limits.Schedulers, limits.MaxConnections, limits.FirewallMarks = []lb.Scheduler{lb.SchedulerLC, lb.SchedulerWRR}, true, true
+	for n := range runs {
+		ours := newChooser(seed + uint64(n))
+		theirs := []chooser{{ours.random, "e", []string{"198.51.100.11", "2001:db8::11"}}, {ours.random, "f", []string{"198.51.100.12", "2001:db8::12"}}}
+		alone, all := newCache(limits), newCache(limits)
+		set := func(o runtime.Object, caches ...*kube.Cache) {
+			for _, w := range caches {
+				w.Set(o.DeepCopyObject().(metav1.Object))
+			}
+		}
+		for range 30 {
+			set(ours.global(), alone, all)
+		}
+		for range 20 {
+			set(ours.namespaced(), alone, all)
+			object := theirs[ours.n(2)].namespaced()
+			if svc, is := object.(*corev1.Service); is {
+				svc.Spec.ClusterIPs = []string{"10.96.0.9"} // Kubernetes assigns one to one Service
+			}
+			set(object, all)
+		}
+		alone.Flush()
+		all.Flush()
+		got, want := servedFor("d", all), servedFor("d", alone)
+		if got != want {
+			t.Fatalf("FAIRLEAD_SEED=%d: with other namespaces\n%s\nwithout\n%s", seed+uint64(n), got, want)
+		}
+		compared += strings.Count(want, "\n")
+	}
+	if compared < runs {
+		t.Errorf("%d services and problems in %d runs: nothing was compared", compared, runs)
+	}
+	fuzzrand.Covered(t, runs, runs*40)
+}
+
+// servedFor describes the services and problems of a namespace. Nodes choose the numbers of firewall marks.
+func servedFor(namespace string, w *kube.Cache) string {
+	services := slices.DeleteFunc(w.Services(), func(s lb.Service) bool { return !strings.Contains(s.Name, namespace+"/") })
+	for i := range services {
+		services[i].FirewallMark = min(services[i].FirewallMark, 1)
+	}
+	problems := slices.DeleteFunc(w.Problems(), func(p v1alpha1.NodeProblem) bool { return !strings.Contains(p.String(), namespace+"/") })
+	return describe(kube.Change{Update: source.Update{Changed: services}}, sorted(problems))
 }
 
 func FuzzCache(f *testing.F) {
