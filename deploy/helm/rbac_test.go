@@ -119,7 +119,7 @@ func TestAPIServerRoles(t *testing.T) {
 	}
 	awaitServed(t, api, "service/web", "{.status.conditions[?(@.type=='fairlead.io/Served')].message}", "default")
 	awaitServed(t, api, "loadbalancer/database", "{.status.group}", "default")
-	// What others write is read again.
+	// An object is read again after a write by others.
 	api.Kubectl(t, "annotate", "assignedaddresses", "--all", "example.com/written=")
 	// Check deletions with the API server itself.
 	api.Kubectl(t, "delete", "service/web", "loadbalancer/database")

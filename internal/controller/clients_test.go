@@ -92,7 +92,7 @@ func (c *clientHistory) startAPI() {
 	})
 }
 
-// answer is that of the HTTP API.
+// answer is an answer of the HTTP API.
 type answer struct {
 	status int
 	etag   string

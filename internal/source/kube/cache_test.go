@@ -294,8 +294,8 @@ func TestCacheMatchesFreshCache(t *testing.T) {
 	fuzzrand.Covered(t, n, n*historySteps)
 }
 
-// What a node serves for a namespace, and the problems that it reports, are the same with and without
-// the objects of two others, whose addresses are others, as their pool's controller sees to.
+// A node serves the same services for a namespace, and reports the same problems, with and without the
+// objects of two others. No two have an address of a pool, as the controller assigns them.
 func TestNamespacesApart(t *testing.T) {
 	seed, runs, compared := fuzzrand.Seed(t), 400, 0
 	limits := xdpLimits()
