@@ -116,7 +116,8 @@ func testScale(t *testing.T, i *installation) {
 func testRollout(t *testing.T, i *installation) {
 	const replicas = 4
 	i.scale(t, replicas)
-	i.under(t, func(*load) {
+	i.under(t, func(l *load) {
+		l.reusePorts(i.vips(t, "web"))
 		i.Kubectl(t, "rollout", "restart", "deployment/web")
 		i.settle(t, replicas)
 	}).unharmed(t)

@@ -96,9 +96,6 @@ func startLoad(ctx context.Context, from *cluster.Machine, vips []netip.Addr) *l
 			}
 			l.all.Go(func() { l.stay(address, requests) })
 		}
-		for n := range ports {
-			l.all.Go(func() { l.reuse(address, firstPort+n) })
-		}
 	}
 	return l
 }
@@ -182,6 +179,15 @@ func (l *load) keep(address string, requests int) {
 	l.count(func(*toll) { l.served++ })
 	defer l.count(func(*toll) { l.served-- })
 	l.talk(conn, address, requests)
+}
+
+// reusePorts adds clients behind a NAT with few ports.
+func (l *load) reusePorts(vips []netip.Addr) {
+	for _, vip := range vips {
+		for n := range ports {
+			l.all.Go(func() { l.reuse(netip.AddrPortFrom(vip, 80).String(), firstPort+n) })
+		}
+	}
 }
 
 // reuse asks on one connection after the other, all from one port. They end with a RST, so that no
