@@ -399,6 +399,7 @@ func restart(w *testCluster) {
 		svc := w.service(fmt.Sprintf("s%d", i))
 		w.hasSome(svc)
 		w.servedBy(svc, "g")
+		w.awaitEvents(svc, "Normal Allocated") // a controller that stops may not have written it
 		all = append(all, svc)
 	}
 	r.stop()
