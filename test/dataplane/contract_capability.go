@@ -160,9 +160,9 @@ func scheduled(scheduler lb.Scheduler, weights ...int) func(*suite) {
 				total += weight
 			}
 			for i, b := range svc.Backends {
-				want := float64(flowCount*weights[i]) / float64(total)
+				want := float64(flowCount()*weights[i]) / float64(total)
 				if n := got[b.ID()]; math.Abs(float64(n)-want) > float64(total) {
-					s.Errorf("%s: the backend of weight %d got %d of %d flows, want about %.0f", vip, weights[i], n, flowCount, want)
+					s.Errorf("%s: the backend of weight %d got %d of %d flows, want about %.0f", vip, weights[i], n, flowCount(), want)
 				}
 			}
 		}
@@ -210,7 +210,7 @@ func firewallMarks(s *suite) {
 		vips = append(vips, vip)
 	}
 	s.wantServices(vips...)
-	for i := range flowCount {
+	for i := range flowCount() {
 		one, _ := s.probe(vips[0], client(vips[0], i))
 		other, forwarded := s.probe(vips[1], client(vips[1], i))
 		if !forwarded || one.Addr() != other.Addr() {
@@ -226,13 +226,13 @@ func newFlows(s *suite) {
 	svc.Limits.NewFlows = limit
 	s.update(svc)
 	passed := 0
-	for i := range flowCount {
+	for i := range flowCount() {
 		if _, forwarded := s.probe(svc.VIP, client(svc.VIP, i)); forwarded {
 			passed++
 		}
 	}
-	if passed < limit || passed == flowCount {
-		s.Errorf("%d of %d flows passed a limit of %d", passed, flowCount, limit)
+	if passed < limit || passed == flowCount() {
+		s.Errorf("%d of %d flows passed a limit of %d", passed, flowCount(), limit)
 	}
 }
 
@@ -242,13 +242,13 @@ func newFlowsPerSource(s *suite) {
 	svc.Limits.NewFlowsPerSource = limit
 	s.update(svc)
 	one, passed := client(svc.VIP, 1), 0
-	for port := range uint16(flowCount) {
+	for port := range uint16(flowCount()) {
 		if _, forwarded := s.probe(svc.VIP, netip.AddrPortFrom(one.Addr(), 30000+port)); forwarded {
 			passed++
 		}
 	}
-	if passed < limit || passed == flowCount {
-		s.Errorf("%d of %d flows of one client passed a limit of %d", passed, flowCount, limit)
+	if passed < limit || passed == flowCount() {
+		s.Errorf("%d of %d flows of one client passed a limit of %d", passed, flowCount(), limit)
 	}
 	if _, forwarded := s.probe(svc.VIP, client(svc.VIP, 2)); !forwarded {
 		s.Error("another client was not forwarded")

@@ -28,8 +28,8 @@ func downBackend(s *suite) {
 			moved++
 		}
 	}
-	if moved > flowCount/8 {
-		s.Errorf("%d of %d flows of living backends moved", moved, flowCount)
+	if moved > flowCount()/8 {
+		s.Errorf("%d of %d flows of living backends moved", moved, flowCount())
 	}
 	if again := s.update(s.service(vip(1), 1, 1, 1, 1)); !same(whole, again) {
 		s.Errorf("back again it is %+v, at first %+v", again, whole)

@@ -20,7 +20,7 @@ import (
 
 // Pace is the interval between requests on one of many connections: short enough
 // that some are always in flight, long enough to leave the processors to the agents.
-const Pace = 50 * time.Millisecond
+const Pace = 100 * time.Millisecond
 
 // MaxPayload is the longest payload that tests send. The answer, which adds the
 // server's name, fits into a packet of 1500 bytes.

@@ -10,6 +10,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,11 +24,18 @@ import (
 // Load is a wrk that runs in a client's namespace.
 type Load struct{ wrk *netlab.Wrk }
 
+// paced is a script for wrk that has each connection wait so many milliseconds before a request.
+var paced = fmt.Sprintf("function delay() return %d end\n", Pace.Milliseconds())
+
 // Load starts wrk with one thread and so many connections that each balancer
-// and each server gets some.
+// and each server gets some. Each has a request at intervals of Pace.
 func (l *Lab) Load(t *testing.T, client string, length time.Duration, args ...string) *Load {
 	t.Helper()
-	wrk, err := l.Wrk(t.Context(), client, length, append([]string{"-c", "64"}, args...)...)
+	script := filepath.Join(t.TempDir(), "paced.lua")
+	if err := os.WriteFile(script, []byte(paced), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wrk, err := l.Wrk(t.Context(), client, length, append([]string{"-c", "64", "-s", script}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

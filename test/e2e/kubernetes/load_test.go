@@ -23,14 +23,14 @@ import (
 )
 
 // The load of one address: visitors ask once on each connection, regulars keep
-// theirs. On two families that is some 300 and 1,000 requests a second on a machine
+// theirs. On two families that is some 150 and 500 requests a second on a machine
 // with nothing else to do. Behind a NAT with few ports each port has one connection
 // of two requests after the other.
 const (
 	visitors    = 4
-	visitorPace = 25 * time.Millisecond
+	visitorPace = 50 * time.Millisecond
 	regulars    = 50
-	regularPace = 100 * time.Millisecond
+	regularPace = 200 * time.Millisecond
 	// Half of the regulars take a new connection after so many requests, so that new
 	// pods get some.
 	shortTalk = 30
@@ -111,7 +111,7 @@ func (l *load) stop() toll {
 // answered.
 func (l *load) goOn(t *testing.T) {
 	t.Helper()
-	const more = 1000
+	const more = 500
 	want := l.answered() + more
 	cluster.Await(t, patience, "clients to be served", func() error {
 		l.mu.Lock()
