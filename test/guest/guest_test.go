@@ -37,7 +37,7 @@ const endTime = 30 * time.Second
 // there than records are kept.
 var testArguments = []string{
 	"-test.v=test2json", "-test.parallel=1", "-test.short",
-	"-test.skip=^(TestMemoryIsAsDocumented|TestHistories|TestLargestTables|TestStackDepth|TestTablesGrow|TestPlacesAreSpread|TestVIPPlace(sAreSecret|Distribution)|TestFlood(EvictsNo(Flow|Session|Client)|TakesNoPort)|TestAnsweredFloodEvictsNoConnection|TestPlacesOfTooManySessions)$",
+	"-test.skip=^(TestMemoryIsAsDocumented|TestHistories|TestLargestTables|TestStackDepth|TestTablesGrow|TestPlacesAreSpread|TestVIPPlace(sAreSecret|Distribution)|TestFlood(EvictsNo(Flow|Session|Client)|TakesNoPort)|TestAnsweredFloodEvictsNoConnection|TestPeerLookupConnectionsSurvive|TestPlacesOfTooManySessions)$",
 }
 
 // packagesEnv replaces the packages by those that it lists, separated by blanks, and testsEnv is a
