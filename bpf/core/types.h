@@ -416,7 +416,9 @@ enum nat_flag {
 	NAT_FIN_SERVER = 1 << 2, /* the server has sent a FIN */
 	NAT_PENDING = 1 << 3, /* the entry is in `nat_pending` */
 	NAT_RESET = 1 << 4, /* the last segment was a RST with another sequence number */
-	NAT_ASKED = 1 << 5, /* of the server's entry: the server hasn't answered a SYN yet */
+	/* Of the server's entry: the server has sent nothing since the client's SYN. */
+	NAT_SYN = 1 << 5,
+	NAT_ASKED = 1 << 6, /* and it should have answered that one or a later one */
 };
 
 /*

@@ -41,32 +41,37 @@ static __always_inline void read_segment(struct xdp_md *ctx, const struct packet
 }
 
 /*
- * How long a server has been silent at least before a SYN to it counts as asked: a server answers the
- * SYNs of a connection that it knows once in half a second (tcp_invalid_ratelimit of Linux; RFC 5961,
- * section 7), and the entry's time is up to NAT_TOUCH late.
+ * A server answers the SYNs of a connection that it knows once in half a second (tcp_invalid_ratelimit
+ * of Linux; RFC 5961, section 7). It should answer one that comes so long after its last packet;
+ * the entry's time is up to NAT_TOUCH late, but that of a SYN is exact.
  */
-#define NAT_SILENCE (NAT_TOUCH + NAT_SECOND * 3 / 4)
+#define NAT_ANSWER_TIME (NAT_SECOND * 3 / 4)
 
 /*
- * Whether the server of a connection sends nothing between two SYNs of the client, as no living one
- * does, be it for a connection that it knows or not. The second is a retransmission: clients wait a
- * second for an answer (RFC 6298, section 2).
+ * Whether the server of a connection doesn't answer a SYN that it should answer before the client's
+ * next one. No living one is silent, be it for a connection that it knows or not. The next one is a
+ * retransmission: clients wait a second for an answer, and then two (RFC 6298, sections 2 and 5.5).
  */
 __noinline int is_unanswered(const struct nat_session *s, const struct backend *b)
 {
 	const __u8 *server = b ? remote_of(b) : NULL;
 	struct nat_session *entry;
 	__u32 now = nat_time();
+	__s32 silent, late;
+	__u8 flag;
 
 	if (!s || !server)
 		return 0;
 	entry = find_session(session_reply_key(s, server));
 	if (!entry || !(entry->flags & NAT_REPLY) || !same_session(entry, s))
 		return 0;
+	silent = now - entry->seen;
 	if (entry->flags & NAT_ASKED)
-		return (__s32)(now - entry->seen) > (__s32)(NAT_SECOND * 3 / 4);
-	if (!tracing && (__s32)(now - entry->seen) > (__s32)NAT_SILENCE) {
-		entry->flags |= NAT_ASKED;
+		return silent > (__s32)NAT_ANSWER_TIME;
+	late = entry->flags & NAT_SYN ? 0 : NAT_TOUCH;
+	flag = silent > late + (__s32)NAT_ANSWER_TIME ? NAT_ASKED : NAT_SYN;
+	if (!tracing && !(entry->flags & flag)) {
+		entry->flags |= flag;
 		entry->seen = now;
 	}
 	return 0;
@@ -76,7 +81,7 @@ __noinline int is_unanswered(const struct nat_session *s, const struct backend *
 static __always_inline __u8 flags_after(const struct nat_session *s, const struct segment *t,
 					__u8 fin)
 {
-	return (s->flags & ~(NAT_RESET | NAT_ASKED)) | (t->flags & TCP_FIN ? fin : 0);
+	return (s->flags & ~(NAT_RESET | NAT_SYN | NAT_ASKED)) | (t->flags & TCP_FIN ? fin : 0);
 }
 
 static __always_inline int is_finished(__u8 flags)

@@ -270,6 +270,9 @@ func readNotification(m *wire.BGPNotification) Notification {
 // badMessage returns the reason of a session that a peer's message ended.
 func badMessage(n Notification) string { return "received a bad message: " + n.String() }
 
+// Received begins the reason of a session that the peer has ended with a notification.
+const Received = "received NOTIFICATION: "
+
 // describeReceived explains a peer's notification.
 func (s *Session) describeReceived(n Notification) string {
 	text := n.String()
@@ -282,7 +285,7 @@ func (s *Session) describeReceived(n Notification) string {
 	case n.Code == wire.BGP_ERROR_FSM_ERROR: // FRR's reply in the first second of a neighbour's life
 		text = "finite state machine error: the peer may not be ready yet"
 	}
-	return "received NOTIFICATION: " + text
+	return Received + text
 }
 
 // describeSent explains the library's notification.

@@ -146,6 +146,18 @@ func TestPeerCloses(t *testing.T) {
 	awaitReason(t, s, "connection refused")
 }
 
+// What the peer says as it ends a session stays beside the reasons of later attempts.
+func TestPeerShutsDown(t *testing.T) {
+	r := startPassiveFRR(t)
+	s := open(t, router(router4, 65000))
+	set(t, s, "10.1.1.1")
+	awaitEstablished(t, s)
+	r.vtysh("configure terminal", "router bgp 65000", "neighbor "+balancer4.String()+" shutdown message maintenance")
+	awaitReason(t, s, "; before that: received NOTIFICATION: administrative shutdown: maintenance")
+	r.vtysh("configure terminal", "router bgp 65000", "no neighbor "+balancer4.String()+" shutdown")
+	awaitEstablished(t, s)
+}
+
 // A stable session ends a row of failures, which makes attempts rare.
 func TestCountFailures(t *testing.T) {
 	for lived, want := range map[time.Duration]int{0: 8, stable - 1: 8, stable: 1, time.Hour: 1} {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -113,6 +114,7 @@ func (k *Keeper) run(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	retry, failures := wait.Backoff{First: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.25}, 0
+	said := "" // by the peer, as it ended the last session
 	for restarted := true; ctx.Err() == nil; {
 		conn, reason := k.connect(ctx)
 		lived := time.Duration(0)
@@ -122,6 +124,14 @@ func (k *Keeper) run(ctx context.Context) {
 		}
 		if ctx.Err() != nil {
 			return
+		}
+		switch {
+		case lived == 0 && said != "":
+			reason += "; before that: " + said
+		case lived > 0 && strings.HasPrefix(reason, session.Received):
+			said = reason
+		case lived > 0:
+			said = ""
 		}
 		failures = countFailures(failures, lived)
 		delay := retry.Delay(failures)

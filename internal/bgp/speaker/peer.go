@@ -16,6 +16,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/session"
+	"fairlead.io/fairlead/internal/host/rtnl"
 )
 
 // peer announces the routes to one peer, with the next hops that they have towards it.
@@ -132,7 +133,9 @@ func onInterfaceTo(peer netip.Addr, family int) netip.Addr {
 		return netip.Addr{}
 	}
 	link := netlink.LinkAttrs{Index: routes[0].LinkIndex}
-	addrs, err := netlink.AddrList(&netlink.Device{LinkAttrs: link}, family)
+	addrs, err := rtnl.Dump(func() ([]netlink.Addr, error) {
+		return netlink.AddrList(&netlink.Device{LinkAttrs: link}, family)
+	})
 	if err != nil {
 		return netip.Addr{}
 	}

@@ -120,8 +120,8 @@ func TestNATExpiry(t *testing.T) {
 	runScenarios(t, all...)
 }
 
-// A server that sends nothing between two SYNs of the client, a second apart, has no connection: the
-// second SYN begins another one. One that was silent for a moment only, or answers, keeps its connection.
+// A server that doesn't answer a SYN that it should answer has no connection: the client's next SYN
+// begins another one. One that was silent for a moment only, or answers, keeps its connection.
 func TestServerWithoutAnswer(t *testing.T) {
 	const pause, retry = 3 * time.Second, time.Second
 	all := []struct {
@@ -131,7 +131,9 @@ func TestServerWithoutAnswer(t *testing.T) {
 	}{
 		{"retransmitted", steps{idle(pause), send("cS"), idle(retry), send("cS")}, true},
 		{"half open", steps{idle(pause), send("cS"), idle(retry), send("cS")}, true},
-		{"retransmitted for longer", steps{send("cS"), idle(retry), send("cS"), idle(2 * retry), send("cS"), idle(4 * retry), send("cS")}, true},
+		{"retransmitted soon", steps{send("cS"), idle(retry), send("cS"), idle(2 * retry), send("cS")}, true},
+		{"retransmitted once", steps{send("cS"), idle(retry), send("cS", "cS"), idle(retry / 2), send("cS")}, false},
+		{"answered late", steps{send("cS"), idle(retry), send("cS", "sA"), idle(retry), send("cS")}, false},
 		{"answered", steps{idle(pause), send("cS", "sA"), idle(retry), send("cS", "sA"), idle(retry), send("cS", "sA")}, false},
 		{"answers limited", steps{idle(pause), send("sA", "cS"), idle(retry), send("cS")}, false},
 		{"forged at once", steps{idle(pause), send("cS", "cS", "cS"), idle(retry / 2), send("cS")}, false},

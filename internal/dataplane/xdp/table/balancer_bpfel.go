@@ -239,7 +239,8 @@ const (
 	BalancerNatFlagNAT_FIN_SERVER BalancerNatFlag = 4
 	BalancerNatFlagNAT_PENDING    BalancerNatFlag = 8
 	BalancerNatFlagNAT_RESET      BalancerNatFlag = 16
-	BalancerNatFlagNAT_ASKED      BalancerNatFlag = 32
+	BalancerNatFlagNAT_SYN        BalancerNatFlag = 32
+	BalancerNatFlagNAT_ASKED      BalancerNatFlag = 64
 )
 
 type BalancerNatRefusal struct {
