@@ -135,11 +135,11 @@ func loopbackAddress(port int) string {
 	return fmt.Sprintf("127.%d.%d.%d:%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254), port)
 }
 
-// shortLease has others begin soon after a controller was cut off. A lease that a busy
-// machine may fail to renew is for tests about that.
+// shortLease has others begin soon after a controller was cut off. A busy machine may fail to renew it.
 func shortLease(o *controller.Options) { o.LeaseDuration = 3 * time.Second }
 
-// run starts a controller, which ends with the test.
+// run starts a controller, which ends with the test. One that ends as it has lost its lease is started
+// again, as the kubelet does.
 func (w *testCluster) run(change ...func(*controller.Options)) *running {
 	w.Helper()
 	options := controller.Options{
@@ -161,7 +161,13 @@ func (w *testCluster) run(change ...func(*controller.Options)) *running {
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
 	r.cancel = cancel
-	go func() { r.ended <- controller.Run(ctx, config, options) }()
+	go func() {
+		err := controller.Run(ctx, config, options)
+		for err != nil && strings.Contains(err.Error(), "leader election lost") && ctx.Err() == nil && !r.cut.Load() {
+			err = controller.Run(ctx, config, options)
+		}
+		r.ended <- err
+	}()
 	w.Cleanup(r.stop)
 	return r
 }

@@ -16,27 +16,30 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 )
 
-// reconciliations returns how often each reconciler of this process has run.
-func reconciliations(t *testing.T) map[string]int {
+// reconciliations returns how often each reconciler of this process has run, and what reconcilers have
+// left to do.
+func reconciliations(t *testing.T) (counts map[string]int, left float64) {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	counts := map[string]int{}
+	counts = map[string]int{}
 	for _, f := range families {
-		if f.GetName() != "controller_runtime_reconcile_total" {
-			continue
-		}
 		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if l.GetName() == "controller" {
-					counts[l.GetValue()] += int(m.GetCounter().GetValue())
+			switch f.GetName() {
+			case "workqueue_depth", "controller_runtime_active_workers":
+				left += m.GetGauge().GetValue()
+			case "controller_runtime_reconcile_total":
+				for _, l := range m.GetLabel() {
+					if l.GetName() == "controller" {
+						counts[l.GetValue()] += int(m.GetCounter().GetValue())
+					}
 				}
 			}
 		}
 	}
-	return counts
+	return counts, left
 }
 
 // Heartbeats of nodes, their traffic, other endpoints in the same number and edits of Services that
@@ -59,15 +62,22 @@ func TestAPIServerFewReconciliations(t *testing.T) {
 	svc := w.service("web")
 	w.slice("default", "web", "web", netip.MustParseAddr("10.0.0.1"), 2)
 	w.servedBy(svc, "g")
-	// settle waits until a new Service is served: all events before are handled by then. It
-	// returns how often reconcilers have run.
+	// settle waits until a new Service is served, and no reconciler has anything left to do: all events
+	// before are handled by then. It returns how often reconcilers have run.
 	next := 0
-	settle := func() map[string]int {
+	settle := func() (counts map[string]int) {
 		t.Helper()
 		next++
 		s := w.service(fmt.Sprint("next", next))
 		w.servedBy(s, "g")
-		return reconciliations(t)
+		w.await("reconcilers to have nothing left", func() error {
+			var left float64
+			if counts, left = reconciliations(t); left > 0 {
+				return fmt.Errorf("%.0f objects", left)
+			}
+			return nil
+		})
+		return counts
 	}
 	settle()
 	before := settle()
@@ -90,7 +100,7 @@ func TestAPIServerFewReconciliations(t *testing.T) {
 		}
 	}
 
-	before = reconciliations(t)
+	before = after
 	for i := range events { // new cluster IPs, in networks of no LoadBalancer
 		s := newService(fmt.Sprint("internal", i))
 		s.Spec.Type, s.Spec.LoadBalancerClass = corev1.ServiceTypeClusterIP, nil
