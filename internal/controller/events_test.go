@@ -16,8 +16,8 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 )
 
-// reconciliations returns how often each reconciler of this process has run, and what reconcilers have
-// left to do.
+// reconciliations returns how often each reconciler of this process has run, and how many objects are
+// left for all of them.
 func reconciliations(t *testing.T) (counts map[string]int, left float64) {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
