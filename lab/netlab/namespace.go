@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -99,17 +101,19 @@ func OnThread(fn func() error) error {
 	return <-done
 }
 
-// isolated is set in the environment of a process that Isolate has put into a namespace.
+// isolated is the variable with the identifier of the process that Isolate has put into a namespace.
 const isolated = "FAIRLEAD_NETLAB_ISOLATED"
 
 // Isolate starts this program again, in a network namespace of its own whose loopback
 // interface is up; there it returns nil. It does nothing without root. A TestMain calls it
-// so that tests can use any port and leave nothing.
+// so that tests can use any port and leave nothing. Children share the namespace, but for workers that
+// fuzz: the process that started them uses the same ports.
 func Isolate() error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	if os.Getenv(isolated) != "" {
+	process, at := strconv.Itoa(os.Getpid()), os.Getenv(isolated)
+	if at == process || at != "" && !slices.Contains(os.Args, "-test.fuzzworker") {
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
 			return err
@@ -124,7 +128,10 @@ func Isolate() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("unshare: %w", err)
 		}
-		return unix.Exec(program, os.Args, append(os.Environ(), isolated+"=1"))
+		if err := os.Setenv(isolated, process); err != nil {
+			return err
+		}
+		return unix.Exec(program, os.Args, os.Environ())
 	})
 }
 
