@@ -42,8 +42,8 @@ static __always_inline void read_segment(struct xdp_md *ctx, const struct packet
 
 /*
  * A server answers the SYNs of a connection that it knows once in half a second (tcp_invalid_ratelimit
- * of Linux; RFC 5961, section 7). It should answer one that comes so long after its last packet;
- * the entry's time is up to NAT_TOUCH late, but that of a SYN is exact.
+ * of Linux; RFC 5961, section 7). It should answer one that comes so long after its last packet or
+ * an earlier SYN. `seen` is up to NAT_TOUCH before the last packet, and exact for a SYN.
  */
 #define NAT_ANSWER_TIME (NAT_SECOND * 3 / 4)
 

@@ -146,7 +146,7 @@ func TestPeerCloses(t *testing.T) {
 	awaitReason(t, s, "connection refused")
 }
 
-// The reason that the peer gives as it ends a session is shown with the reasons of later attempts.
+// Later failures are shown with the NOTIFICATION that ended the session.
 func TestPeerShutsDown(t *testing.T) {
 	r := startPassiveFRR(t)
 	s := open(t, router(router4, 65000))

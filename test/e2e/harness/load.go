@@ -24,11 +24,11 @@ import (
 // Load is a wrk that runs in a client's namespace.
 type Load struct{ wrk *netlab.Wrk }
 
-// paced is a script for wrk that has each connection wait so many milliseconds before a request.
+// paced is a script for wrk: each connection waits for Pace before a request.
 var paced = fmt.Sprintf("function delay() return %d end\n", Pace.Milliseconds())
 
 // Load starts wrk with one thread and so many connections that each balancer
-// and each server gets some. Each has a request at intervals of Pace.
+// and each server gets some. Each waits for Pace before a request.
 func (l *Lab) Load(t *testing.T, client string, length time.Duration, args ...string) *Load {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "paced.lua")
