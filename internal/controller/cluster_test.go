@@ -138,7 +138,7 @@ func loopbackAddress(port int) string {
 // shortLease has others begin soon after a controller was cut off. A busy machine may fail to renew it.
 func shortLease(o *controller.Options) { o.LeaseDuration = 3 * time.Second }
 
-// run starts a controller, which ends with the test. One that ends as it has lost its lease is started
+// run starts a controller, which ends with the test. One that ends as it has lost a short lease is started
 // again, as the kubelet does.
 func (w *testCluster) run(change ...func(*controller.Options)) *running {
 	w.Helper()
@@ -163,7 +163,8 @@ func (w *testCluster) run(change ...func(*controller.Options)) *running {
 	r.cancel = cancel
 	go func() {
 		err := controller.Run(ctx, config, options)
-		for err != nil && strings.Contains(err.Error(), "leader election lost") && ctx.Err() == nil && !r.cut.Load() {
+		lost := func() bool { return err != nil && strings.Contains(err.Error(), "leader election lost") }
+		for options.LeaseDuration > 0 && lost() && ctx.Err() == nil && !r.cut.Load() {
 			err = controller.Run(ctx, config, options)
 		}
 		r.ended <- err
