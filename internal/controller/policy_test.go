@@ -70,9 +70,13 @@ func policy(w *testCluster) {
 	w.edit(g, func() { g.Spec.LoadBalancers.Segments = nil })
 	w.says(b, v1alpha1.ConditionAllocated, no, "SegmentNotAllowed")
 	w.has(b, "198.51.100.1") // is not taken away
-	if l := b.Status.Listeners[0]; l.Accepted || l.Message != "segment: vlan 7 isn't in the group's spec.loadBalancers.segments" {
-		w.Errorf("listener %+v", l)
-	}
+	// Another controller refuses it.
+	w.awaitObject(b, "the listener to be refused", func() error {
+		if l := b.Status.Listeners[0]; l.Accepted || l.Message != "segment: vlan 7 isn't in the group's spec.loadBalancers.segments" {
+			return fmt.Errorf("listener %+v", l)
+		}
+		return nil
+	})
 }
 
 // hosts are addresses of nodes and BGP peers in pools: no object gets one, and the pool names them. An

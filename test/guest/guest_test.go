@@ -52,24 +52,35 @@ type guest struct {
 	name     string // of the sub-test
 	target   target
 	packages []string // in the order in which their tests run, those that take longest last
+	tests    string   // a pattern; "": all
 }
 
-// guests are spread over the kernels where one takes minutes. "programs" and "packets" are for every
+// eachPath are tests in which packets take every path through the balancer's programs.
+const eachPath = "^Test(Contract|Forward|TooBig|Steering|SourceLimit|Clients(Stay|Traced)|Members|NAT|NATErrors|NATReplyTooBig|NATQUIC|" +
+	"RepliesAsXDP|NATReturnPath|SameVIPInEverySegment|SegmentECN|ProbeFrames|Lookup|QUIC|Relay|Sources|TraceEnds)$"
+
+// guests are spread over the kernels where one takes minutes. "programs" and "paths" are for every
 // change: the oldest kernel's verifier takes the balancer's programs, and packets pass them. They are
 // two guests, as each has one processor.
 func guests() []guest {
 	const xdp = "internal/dataplane/xdp/"
 	preflight, labs := "internal/host/preflight", "test/guest/labs"
 	all := []guest{
-		{"programs", oldest, []string{xdp + "table", xdp + "program", "internal/dataplane/ipvs"}},
-		{"packets", oldest, []string{xdp + "packets"}},
-		{"linux-amd64", oldest, []string{preflight, xdp + "healthpath", labs}},
-		{"linux-6.12-amd64", newest, []string{preflight, xdp + "table", xdp + "program", xdp + "healthpath", "internal/dataplane/ipvs"}},
-		{"linux-arm64", arm, []string{preflight, xdp + "table", xdp + "program", xdp + "healthpath", labs}},
+		{"programs", oldest, []string{xdp + "table", xdp + "program", "internal/dataplane/ipvs"}, ""},
+		{"paths", oldest, []string{xdp + "packets"}, eachPath},
+		{"packets", oldest, []string{xdp + "packets"}, ""},
+		{"linux-amd64", oldest, []string{preflight, xdp + "healthpath", labs}, ""},
+		{"linux-6.12-amd64", newest, []string{preflight, xdp + "table", xdp + "program", xdp + "healthpath", "internal/dataplane/ipvs"}, ""},
+		{"linux-arm64", arm, []string{preflight, xdp + "table", xdp + "program", xdp + "healthpath", labs}, ""},
 	}
 	if named := strings.Fields(os.Getenv(packagesEnv)); len(named) > 0 {
 		for i := range all {
 			all[i].packages = named
+		}
+	}
+	if tests := os.Getenv(testsEnv); tests != "" {
+		for i := range all {
+			all[i].tests = tests
 		}
 	}
 	return all
@@ -122,7 +133,7 @@ func (g guest) test(t *testing.T) {
 		initramfs: filepath.Join(dir, "initramfs"),
 		log:       filepath.Join(dir, "console"),
 	}
-	if err := pack(ctx, m.initramfs, b, g.packages, k, modules); err != nil {
+	if err := pack(ctx, m.initramfs, b, g, k, modules); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("kernel %s", filepath.Base(k.image))

@@ -19,10 +19,10 @@ import (
 // accounts of root and of nginx's workers.
 const accounts = "root:x:0:0::/root:/bin/false\nwww-data:x:33:33::/:/bin/false\n"
 
-// pack writes the initial RAM file system of a guest: first process, the tests of some packages
+// pack writes the initial RAM file system of a guest: first process, its tests' packages
 // and the project's executables, which build has compiled, the distribution's programs, and the
 // modules of the kernel.
-func pack(ctx context.Context, file string, b built, packages []string, k kernel, modules []string) error {
+func pack(ctx context.Context, file string, b built, g guest, k kernel, modules []string) error {
 	loaded, err := k.load(ctx, modules)
 	if err != nil {
 		return err
@@ -38,11 +38,11 @@ func pack(ctx context.Context, file string, b built, packages []string, k kernel
 	a.addFile("usr/bin/fairlead", modeProgram, b.path("fairlead"))
 	a.addFile("usr/bin/fairlab", modeProgram, b.path("fairlab"))
 	var plan strings.Builder
-	arguments := slices.Concat(testArguments, []string{"-test.run=" + os.Getenv(testsEnv)})
+	arguments := slices.Concat(testArguments, []string{"-test.run=" + g.tests})
 	if end, limited := ctx.Deadline(); limited {
 		arguments = append(arguments, fmt.Sprintf("-test.timeout=%.0fs", time.Until(end.Add(-endTime)).Seconds()))
 	}
-	for _, pkg := range packages {
+	for _, pkg := range g.packages {
 		program := path.Join(pkg, path.Base(pkg)+".test")
 		a.addFile(program, modeProgram, b.path(testBinary(pkg)))
 		fmt.Fprintf(&plan, "%s /%s %s\n", pkg, program, strings.Join(arguments, " "))

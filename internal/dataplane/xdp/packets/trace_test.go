@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/gopacket/gopacket/layers"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/xdp"
@@ -41,8 +42,10 @@ func records(t *testing.T, p *xdp.Unattached) map[uint64]table.BalancerFlow {
 
 // open is a packet of a connection that an earlier one opened.
 func open(vip lb.VIP, client netip.AddrPort) []byte {
-	const ack = 0x10
-	return changed(vip, client, atIP+20+13, ack)
+	f := clientFrame(vip, client)
+	tcp := f.ip[1].(*layers.TCP)
+	tcp.SYN, tcp.ACK = false, true
+	return f.build()
 }
 
 // randomPackets returns a source of packets for the VIPs, some of them damaged.
@@ -51,7 +54,7 @@ func randomPackets(random *rand.Rand, vips ...lb.VIP) func() []byte {
 		vip := vips[random.IntN(len(vips))]
 		client := clientOf(vip.Address, random.IntN(64))
 		frame := flowPacket(vip, client)
-		if vip.Protocol == lb.TCP && vip.Address.Is4() && random.IntN(2) == 0 {
+		if vip.Protocol == lb.TCP && random.IntN(2) == 0 {
 			frame = open(vip, client)
 		}
 		if random.IntN(3) > 0 {
