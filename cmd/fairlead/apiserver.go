@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,6 +50,7 @@ contents stay in use.`,
 	flags.BoolVar(&data.Replace, "replace", false, "have agents serve the load balancers of --data though they have served those of another file, or newer ones: for a restored copy")
 	flags.StringVar(&data.Policy, "policy", "", "file with the addresses and members that are allowed, for --data")
 	flags.StringVar(&o.NamespacePrefix, "namespace-prefix", "project-", "prefix of namespaces: the project web is in the namespace project-web")
+	flags.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the Leases of clients that follow statuses (environment: POD_NAMESPACE)")
 	flags.IntVar(&o.Rate, "rate", 50, "requests per second of each client; twice as many for a short time")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":9576", `address of /metrics, /healthz and /readyz; "" disables them`)
 	flags.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve /metrics over TLS, to clients with a token of the cluster that may get /metrics")
@@ -70,8 +72,8 @@ contents stay in use.`,
 			return cli.Usagef("--data, --policy: one without the other")
 		case data.File == "" && (data.Create || data.Replace):
 			return cli.Usagef("--create, --replace: only with --data")
-		case data.File != "" && (o.MetricsSecure || cmd.Flags().Changed("namespace-prefix")):
-			return cli.Usagef("--data: not with --metrics-secure and --namespace-prefix, which need a cluster")
+		case data.File != "" && (o.MetricsSecure || cmd.Flags().Changed("namespace-prefix") || cmd.Flags().Changed("namespace")):
+			return cli.Usagef("--data: not with --metrics-secure, --namespace and --namespace-prefix, which need a cluster")
 		case o.Rate < 1:
 			return cli.Usagef("--rate %d: want at least 1", o.Rate)
 		}

@@ -247,13 +247,13 @@ func useAPIServer(t *testing.T, api *cluster.API) {
 	config := api.AsServiceAccount(t, namespace, "fairlead-apiserver")
 	start(t, "API server", func(ctx context.Context) error {
 		return apiserver.Run(ctx, config, apiserver.Options{
-			Listen: address, Files: apiserver.Files{Tokens: path}, NamespacePrefix: "project-", Rate: 100, Log: logger(t),
+			Listen: address, Files: apiserver.Files{Tokens: path}, NamespacePrefix: "project-", Namespace: namespace, Rate: 100, Log: logger(t),
 		})
 	})
-	send := func(method, project, path, body string, want int) {
+	send := func(method, path, body string, want int) {
 		t.Helper()
 		cluster.Await(t, time.Minute, method+" "+path, func() error {
-			r, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+"/v1/projects/"+project+"/loadbalancers"+path, strings.NewReader(body))
+			r, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+"/v1/"+path, strings.NewReader(body))
 			if err != nil {
 				return err
 			}
@@ -270,12 +270,15 @@ func useAPIServer(t *testing.T, api *cluster.API) {
 			return nil
 		})
 	}
-	send("PUT", "web", "/lb", `{"forward":"nat"}`, http.StatusCreated)
-	send("PUT", "web", "/lb/listeners/http", `{"port":80}`, http.StatusCreated)
-	send("GET", "web", "", "", http.StatusOK)
-	send("GET", "web", "/lb/status", "", http.StatusOK)
+	send("PUT", "projects/web/loadbalancers/lb", `{"forward":"nat"}`, http.StatusCreated)
+	send("PUT", "projects/web/loadbalancers/lb/listeners/http", `{"port":80}`, http.StatusCreated)
+	send("GET", "projects/web/loadbalancers", "", http.StatusOK)
+	send("GET", "projects/web/loadbalancers/lb/status", "", http.StatusOK)
+	for range 2 {
+		send("GET", "statuses?holder=a", "", http.StatusOK)
+	}
 	awaitServed(t, api, "loadbalancer/lb", "{.status.group}", "default", "-n", project)
-	send("GET", "web", "/lb/status", "", http.StatusOK)
-	send("GET", "web", "/lb/statistics", "", http.StatusOK)
-	send("DELETE", "web", "/lb", "", http.StatusNoContent)
+	send("GET", "projects/web/loadbalancers/lb/status", "", http.StatusOK)
+	send("GET", "projects/web/loadbalancers/lb/statistics", "", http.StatusOK)
+	send("DELETE", "projects/web/loadbalancers/lb", "", http.StatusNoContent)
 }

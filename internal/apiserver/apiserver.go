@@ -51,6 +51,8 @@ type Options struct {
 	Files Files
 	// NamespacePrefix and the name of a project are the name of the project's namespace.
 	NamespacePrefix string
+	// Namespace has the Leases of clients that follow statuses; empty for a server that allows no holders.
+	Namespace string
 	// Rate is the number of requests per second of each client; for a short time twice as many.
 	Rate int
 	// MetricsAddress serves /metrics, /healthz and /readyz; empty for none.
@@ -95,7 +97,7 @@ func RunWithKubeconfig(ctx context.Context, kubeconfig string, o Options) error 
 
 // Run is RunWithKubeconfig with another configuration, and leaves the libraries' loggers alone.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
-	store, err := newKubernetesStore(config, o.NamespacePrefix)
+	store, err := newKubernetesStore(config, o.NamespacePrefix, o.Namespace)
 	if err != nil {
 		return err
 	}

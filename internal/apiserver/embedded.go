@@ -55,6 +55,8 @@ type embeddedStore struct {
 	replaces bool
 	// rendering is held while lines for a node are made.
 	rendering sync.Mutex
+	// statuses has the changes since the last call of Changed.
+	statuses *follower
 
 	// mu is held by writes.
 	mu        sync.Mutex
@@ -62,6 +64,8 @@ type embeddedStore struct {
 	nodes     map[string]nodeAddresses
 	quota     *quota
 	followers map[*follower]bool
+	// leases are by client.
+	leases map[string]lease
 	// ended is closed when followers have to leave.
 	ended chan struct{}
 }
@@ -74,6 +78,8 @@ var (
 	retainedBucket = []byte("retained")
 	// nodesBucket has the addresses of nodes.
 	nodesBucket = []byte("nodes")
+	// leasesBucket has the last holders of clients.
+	leasesBucket = []byte("leases")
 	// formatKey has the format of the file, identityKey its identity, revisionKey the number of writes so
 	// far, which is the resourceVersion of the last object that was written.
 	formatKey, identityKey, revisionKey = []byte("format"), []byte("identity"), []byte("revision")
@@ -125,7 +131,7 @@ func (s *embeddedStore) prepare(path string) error {
 		if err != nil {
 			return err
 		}
-		for _, bucket := range [][]byte{objectsBucket, retainedBucket, nodesBucket} {
+		for _, bucket := range [][]byte{objectsBucket, retainedBucket, nodesBucket, leasesBucket} {
 			if _, err := tx.CreateBucketIfNotExists(bucket); err != nil {
 				return err
 			}
@@ -139,6 +145,7 @@ func (s *embeddedStore) prepare(path string) error {
 			}
 		}
 		s.identity = string(meta.Get(identityKey))
+		s.leases = readLeases(tx)
 		return meta.Put(formatKey, []byte(fileFormat))
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 )
@@ -215,6 +216,33 @@ func (s *embeddedStore) lines(f *follower) (text []byte, err error) {
 		}
 	}
 	return all.Bytes(), nil
+}
+
+// Changed implements Store.
+func (s *embeddedStore) Changed(context.Context) (names []types.NamespacedName, reported bool, err error) {
+	if s.statuses == nil {
+		if s.statuses, err = s.follow(); err != nil {
+			return nil, false, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.statuses.pending {
+		project, name, _ := strings.Cut(key, "/")
+		names = append(names, types.NamespacedName{Namespace: project, Name: name})
+	}
+	s.statuses.queue.Init()
+	clear(s.statuses.pending)
+	return names, s.reports.changed(), nil
+}
+
+// Cached implements Store.
+func (s *embeddedStore) Cached(_ context.Context, name types.NamespacedName) (*v1alpha1.LoadBalancer, error) {
+	text, err := s.text(name.Namespace, name.Name)
+	if err != nil || text == nil {
+		return nil, err
+	}
+	return decodeStored([]byte(name.String()), text)
 }
 
 // Follow sends all objects, SYNCED, and changes in their order. Changes of an object between two

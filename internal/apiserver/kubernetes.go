@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sync/semaphore"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,22 +39,29 @@ type kubernetesStore struct {
 	prefix string
 	// synced is closed once reports has all reports.
 	synced chan struct{}
+	// news has the changes since the last call of Changed; nil before the first one.
+	news *news
+	// leaseNamespace has the Leases of holders; leases are those that this server has seen, by client.
+	leaseNamespace string
+	holding        sync.Mutex
+	leases         map[string]lease
 }
 
 // maxReads is how many LoadBalancers are read at once: each may have as much as etcd stores.
 const maxReads = 2 * maxPiece
 
 // newKubernetesStore returns a store that has to be run.
-func newKubernetesStore(config *rest.Config, prefix string) (*kubernetesStore, error) {
+func newKubernetesStore(config *rest.Config, prefix, leaseNamespace string) (*kubernetesStore, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // clients have limits, and so has the API server
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	// A static mapping, so that the API server may be unreachable at the start.
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(v1alpha1.GroupVersion().WithKind("LoadBalancer"), meta.RESTScopeNamespace)
+	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
 	for _, kind := range []string{"LoadBalancerGroup", "BalancerNode"} {
 		mapper.Add(v1alpha1.GroupVersion().WithKind(kind), meta.RESTScopeRoot)
 	}
@@ -74,8 +83,13 @@ func newKubernetesStore(config *rest.Config, prefix string) (*kubernetesStore, e
 	}
 	return &kubernetesStore{
 		objects: client.WithFieldValidation(c, metav1.FieldValidationStrict), texts: texts, reads: semaphore.NewWeighted(maxReads),
-		reports: reports, prefix: prefix, synced: make(chan struct{}),
+		reports: reports, prefix: prefix, synced: make(chan struct{}), leaseNamespace: leaseNamespace, leases: map[string]lease{},
 	}, nil
+}
+
+// reportKinds are the kinds from which statuses are made, apart from the load balancers.
+func reportKinds() []client.Object {
+	return []client.Object{&v1alpha1.LoadBalancerGroup{}, &v1alpha1.BalancerNode{}, &v1alpha1.BalancerNodeStatistics{}}
 }
 
 // run fills the cache until ctx ends.
@@ -88,7 +102,7 @@ func (s *kubernetesStore) run(ctx context.Context) error {
 
 // sync returns when the cache has all reports, or ctx ends.
 func (s *kubernetesStore) sync(ctx context.Context) error {
-	for _, kind := range []client.Object{&v1alpha1.LoadBalancerGroup{}, &v1alpha1.BalancerNode{}, &v1alpha1.BalancerNodeStatistics{}} {
+	for _, kind := range reportKinds() {
 		if _, err := s.reports.GetInformer(ctx, kind); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("cache of %T: %w", kind, err)
 		}

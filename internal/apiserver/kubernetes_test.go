@@ -51,7 +51,7 @@ func TestAPIServerStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	kubernetes.Kubectl(t, "create", "namespace", "project-web")
-	store, err := newKubernetesStore(kubernetes.Config(), "project-")
+	store, err := newKubernetesStore(kubernetes.Config(), "project-", "default")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +70,30 @@ func TestAPIServerStore(t *testing.T) {
 		a.in(t).must(404, "all", "PUT", "/v1/projects/none/loadbalancers/lb", `{"forward":"nat"}`)
 	})
 	a.testStatus(store, kubernetes)
+	t.Run("statuses", func(t *testing.T) { a.in(t).testStatuses(kubernetes) })
 	t.Run("owners", func(t *testing.T) { a.in(t).testOwners(kubernetes) })
 	t.Run("outage", func(t *testing.T) { a.in(t).testOutage(kubernetes) })
+}
+
+// Changes of load balancers and reports reach those who follow the statuses, and a Lease has their holder.
+func (a *api) testStatuses(kubernetes *cluster.API) {
+	f := followStatuses(a, "web", "holder=a&wait=5")
+	f.await(`"name":"lb"`, `"generation":"`, `"packets":20`, `"message":"n1: refused"`)
+	kubernetes.Kubectl(a, "create", "namespace", "else")
+	for _, namespace := range []string{"else", "project-web"} {
+		kubernetes.Apply(a, `{apiVersion: fairlead.io/v1alpha1, kind: LoadBalancer, metadata: {name: applied, namespace: `+namespace+`}, spec: {forward: nat}}`)
+	}
+	f.await(`"project":"web","name":"applied"`)
+	kubernetes.Kubectl(a, "patch", "balancernode", "n1", "--type=merge", "-p", `{"status":{"unhealthy":[],"backends":{"unhealthy":0}}}`)
+	f.await(`"name":"192.0.2.1:80","provisioningStatus":"PENDING_CREATE","operatingStatus":"ONLINE"`)
+	a.must(204, "web", "DELETE", base+"/applied", "")
+	f.await(`"name":"applied","deleted":true`)
+	if got := a.do(1, "web", "GET", statusesPath+"?holder=b", ""); got.status != 409 || got.header.Get("Retry-After") == "" {
+		a.Errorf("another holder: status %d, Retry-After %q", got.status, got.header.Get("Retry-After"))
+	}
+	if got := kubernetes.Kubectl(a, "get", "leases", "-o", "jsonpath={.items[*].spec.holderIdentity}"); got != "a" {
+		a.Errorf("holders %q", got)
+	}
 }
 
 // Kubernetes keeps the owners of fields of objects that clients apply, and of no others.

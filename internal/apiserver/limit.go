@@ -112,12 +112,12 @@ func (c *call) hold(n int64) error {
 	if n <= c.held {
 		return nil
 	}
-	if !c.server.memory.take(c.client, n-c.held) {
+	if !c.server.memory.take(c.client.name, n-c.held) {
 		p := newHTTPError(http.StatusTooManyRequests, "too many requests at once")
 		p.retryAfter = storeRetry
 		return p
 	}
-	c.server.requests.charge(c.client, (n-c.held)/workUnit, time.Now())
+	c.server.requests.charge(c.client.name, (n-c.held)/workUnit, time.Now())
 	c.held = n
 	return nil
 }
@@ -144,7 +144,7 @@ func (c *call) rest(n int64) {
 		c.working = false
 	}
 	if n < c.held {
-		c.server.memory.take(c.client, n-c.held)
+		c.server.memory.take(c.client.name, n-c.held)
 		c.held = n
 	}
 }

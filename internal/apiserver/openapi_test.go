@@ -89,7 +89,9 @@ func operation(r *route) value {
 		"limit":         {"description": "largest number of load balancers", "schema": value{"type": "integer", "minimum": 1, "maximum": maxLimit, "default": defaultLimit}},
 		"continue":      {"description": "the field of the page before; the other parameters have to be the same", "schema": value{"type": "string"}},
 		"labelSelector": {"description": "labels as in Kubernetes, such as tier=front,owner!=lab", "schema": value{"type": "string"}},
-		"wait":          {"description": "seconds to wait for a status that differs from what If-None-Match says", "schema": value{"type": "integer", "minimum": 1, "maximum": maxWait}},
+		"since":         {"description": "version of the answer before; without it all load balancers are listed", "schema": value{"type": "string"}},
+		"holder":        {"description": "name of the one that follows: for the lease of the answer, others of the same client are refused", "schema": value{"type": "string", "maxLength": maxHolder}},
+		"wait":          {"description": "seconds to wait for a change: of the status that If-None-Match has the ETag of, or since a version", "schema": value{"type": "integer", "minimum": 1, "maximum": maxWait}},
 	}
 	parameters := []any{}
 	for _, name := range r.query {
@@ -328,6 +330,20 @@ func ownSchemas() value {
 			"listeners": list(reference("ListenerStatus")),
 			"pools":     list(reference("PoolStatus")),
 		}, "listeners", "pools"),
+		"StatusChanges": object("StatusChanges are load balancers with other statuses or statistics than before.", value{
+			"version":  text("Version is the parameter since of the next request."),
+			"complete": value{"type": "boolean", "description": "Complete says that the version before is unknown: what isn't listed here and in the following answers is deleted."},
+			"lease":    value{"type": "integer", "description": "Lease is how many seconds from the request on the holder is the only one; absent without a holder."},
+			"items":    list(reference("StatusItem")),
+		}, "version", "complete", "items"),
+		"StatusItem": object("StatusItem is a load balancer, or the name of a deleted one.", value{
+			"project": text("Project is the name of its project."), "name": text("Name is that in its path."),
+			"deleted":    value{"type": "boolean", "description": "Deleted says that there is none of this name any more."},
+			"generation": text("Generation changes when clients change the load balancer."),
+			"readyNodes": count("ReadyNodes is the number of ready nodes of its group."),
+			"status":     reference("LoadBalancerStatus"),
+			"statistics": reference("LoadBalancerStatistics"),
+		}, "project", "name", "readyNodes"),
 		"ListenerStatus":     part("ListenerStatus is the status of a listener.", value{"pool": text("Pool is the name of its pool.")}),
 		"PoolStatus":         part("PoolStatus is the status of a pool and of its members.", value{"members": list(reference("MemberStatus"))}, "members"),
 		"MemberStatus":       part("MemberStatus is the status of a member.", nil),

@@ -23,6 +23,8 @@ type reports struct {
 
 	mu    sync.Mutex
 	nodes map[string]nodeReports
+	// news is set if something has changed since the last call of changed.
+	news bool
 }
 
 // nodeReports are the last reports of a node, nil for none.
@@ -69,17 +71,29 @@ func (r *reports) keep(node string, change func(last *nodeReports, now time.Time
 	last := r.nodes[node]
 	last.at = now
 	change(&last, now)
-	r.nodes[node] = last
+	r.nodes[node], r.news = last, true
+}
+
+// changed reports whether reports have changed since the last call.
+func (r *reports) changed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forget(time.Now())
+	news := r.news
+	r.news = false
+	return news
 }
 
 // forget forgets nodes that don't report any more, and old statuses of others. Counters remain: at
 // rest a node doesn't repeat them. mu is held.
 func (r *reports) forget(now time.Time) {
+	before := len(r.nodes)
 	maps.DeleteFunc(r.nodes, func(_ string, last nodeReports) bool { return now.Sub(last.at) >= reportLifetime })
+	r.news = r.news || len(r.nodes) < before
 	for node, last := range r.nodes {
-		if now.Sub(last.statusAt) >= reportLifetime {
+		if last.status != nil && now.Sub(last.statusAt) >= reportLifetime {
 			last.status = nil
-			r.nodes[node] = last
+			r.nodes[node], r.news = last, true
 		}
 	}
 }

@@ -20,6 +20,7 @@ const (
 	poolsPath     = balancerPath + "/pools"
 	poolPath      = poolsPath + "/{pool}"
 	membersPath   = poolPath + "/members"
+	statusesPath  = "/v1/statuses"
 	watchPath     = "/v1/watch"
 	nodePath      = "/v1/nodes/{node}"
 )
@@ -54,8 +55,11 @@ func (r *route) errors() []int {
 	if r.path == balancersPath {
 		all = append(all, http.StatusGone)
 	}
+	if r.writes() || r.path == statusesPath {
+		all = append(all, http.StatusConflict)
+	}
 	if r.writes() {
-		all = append(all, http.StatusConflict, http.StatusUnprocessableEntity)
+		all = append(all, http.StatusUnprocessableEntity)
 	}
 	if r.writes() && !r.nodes {
 		all = append(all, http.StatusPreconditionFailed)
@@ -110,6 +114,11 @@ func routes() []route {
 			answer: "LoadBalancerStatus", successes: []int{http.StatusOK, http.StatusNotModified}, handle: (*server).status,
 		},
 	}
+	all = append(all, route{
+		id: "listStatuses", method: http.MethodGet, path: statusesPath, summary: "Get the statuses and statistics of all projects that have changed",
+		query: []string{"labelSelector", "since", "wait", "holder"}, answer: "StatusChanges", successes: []int{http.StatusOK, http.StatusNotModified},
+		shared: true, handle: (*server).statuses,
+	})
 	for _, r := range resources() {
 		for _, method := range r.methods {
 			all = append(all, r.route(method))

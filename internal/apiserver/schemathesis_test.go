@@ -143,7 +143,7 @@ func schemathesis(t *testing.T, url, paths, token string) {
 // are in the document, and none is 5xx. The load balancers of requests for parts always exist.
 func TestSchemathesis(t *testing.T) {
 	tests := []struct{ name, client, paths string }{
-		{"balancers", "web", `(openapi\.json|loadbalancers|{loadbalancer}|/status|{loadbalancer}/statistics)$`},
+		{"balancers", "web", `(openapi\.json|loadbalancers|{loadbalancer}|/status(es)?|{loadbalancer}/statistics)$`},
 		{"parts", "web", `/(listeners|pools)(/{(listener|pool)})?$`},
 		{"members", "web", `{pool}/`},
 		{"nodes", "node", `^/v1/(nodes|watch)`},

@@ -47,6 +47,7 @@ type server struct {
 	requests *limits // of clients
 	failures *limits // of authentication, by address
 	waits    *shares // of requests that wait for a status
+	board    *board
 	memory   *shares // in bytes, of requests
 	// workers has an entry for each call that works.
 	workers chan struct{}
@@ -66,6 +67,7 @@ func newServer(store Store, keys *keyring, perSecond int, log *slog.Logger) *ser
 		requests: newLimits(float64(perSecond), 2*perSecond, maxClients),
 		failures: newLimits(failureRate, failureBurst, failureClients),
 		waits:    newShares(maxWaits),
+		board:    newBoard(),
 		memory:   newShares(workMemory),
 		workers:  make(chan struct{}, runtime.GOMAXPROCS(0)),
 		report:   rate.Sometimes{Interval: reportInterval},
@@ -108,8 +110,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // call is a request that is admitted.
 type call struct {
 	names
-	// client is the name of its client.
-	client  string
+	client  identity
 	request *http.Request
 	// body is the object of the body; nil if the route has none.
 	body map[string]any
@@ -131,7 +132,7 @@ func (s *server) serve(route *route, w http.ResponseWriter, r *http.Request) {
 	client, err := s.admit(route, r)
 	status := 0
 	if err == nil {
-		status, err = s.answer(route, client.name, w, r)
+		status, err = s.answer(route, client, w, r)
 	}
 	left := errors.Is(err, context.Canceled) // by the client, which gets no answer
 	if err != nil {
@@ -198,7 +199,7 @@ func tooMany(delay time.Duration) error {
 }
 
 // answer answers a request that is admitted, or returns an httpError.
-func (s *server) answer(route *route, client string, w http.ResponseWriter, r *http.Request) (int, error) {
+func (s *server) answer(route *route, client identity, w http.ResponseWriter, r *http.Request) (int, error) {
 	n, err := namesOf(r)
 	if err != nil {
 		return 0, err

@@ -94,8 +94,8 @@ func (s *server) status(ctx context.Context, c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	if wait > 0 {
-		if s.waits.take(c.client, 1) {
-			defer s.waits.take(c.client, -1)
+		if s.waits.take(c.client.name, 1) {
+			defer s.waits.take(c.client.name, -1)
 		} else {
 			wait = 0
 		}
@@ -130,7 +130,7 @@ func (s *server) currentStatus(ctx context.Context, c *call) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return json.Marshal(statusOf(b, reports))
+	return json.Marshal(statusOf(b, readNodes(reports)))
 }
 
 // balancer returns the load balancer of a request.
@@ -143,9 +143,9 @@ func (s *server) balancer(ctx context.Context, c *call) (*v1alpha1.LoadBalancer,
 }
 
 // statusOf returns the status of a load balancer of which the ready nodes of its group reported.
-func statusOf(b *v1alpha1.LoadBalancer, reports map[string]*v1alpha1.BalancerNodeStatus) balancerStatus {
+func statusOf(b *v1alpha1.LoadBalancer, nodes []*report.Node) balancerStatus {
 	state, message := provisioning(b)
-	o := observe(b, reports)
+	o := observe(b, nodes)
 	status := balancerStatus{
 		Address: b.Status.Address, Group: b.Status.Group, Listeners: []listenerStatus{}, Pools: []poolStatus{},
 	}
@@ -219,15 +219,20 @@ type observation struct {
 	partial bool
 }
 
-func observe(b *v1alpha1.LoadBalancer, reports map[string]*v1alpha1.BalancerNodeStatus) *observation {
-	o := &observation{balancer: b, owner: alloc.Owner{Kind: "LoadBalancer", Namespace: b.Namespace, Name: b.Name}}
+// readNodes reads the reports of nodes, by name.
+func readNodes(reports map[string]*v1alpha1.BalancerNodeStatus) (nodes []*report.Node) {
+	for _, node := range slices.Sorted(maps.Keys(reports)) {
+		nodes = append(nodes, report.Read(node, reports[node]))
+	}
+	return nodes
+}
+
+func observe(b *v1alpha1.LoadBalancer, nodes []*report.Node) *observation {
+	o := &observation{balancer: b, owner: alloc.Owner{Kind: "LoadBalancer", Namespace: b.Namespace, Name: b.Name}, nodes: nodes}
 	if address, err := netip.ParseAddr(b.Status.Address); err == nil {
 		accepted := *b
 		accepted.Spec.Listeners = acceptedListeners(b)
 		o.services, _ = spec.LoadBalancer(&accepted, address)
-	}
-	for _, node := range slices.Sorted(maps.Keys(reports)) {
-		o.nodes = append(o.nodes, report.Read(node, reports[node]))
 	}
 	dead, all := report.Dead(o.owner, o.nodes)
 	o.dead, o.partial = dead, !all

@@ -133,7 +133,7 @@ func TestStatus(t *testing.T) {
 			if test.change != nil {
 				test.change(b)
 			}
-			status := statusOf(b, test.reports)
+			status := statusOf(b, readNodes(test.reports))
 			text := status.text()
 			for _, line := range test.want {
 				if !strings.Contains("\n"+text, "\n"+line+"\n") {

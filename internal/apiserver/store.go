@@ -5,9 +5,11 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 )
@@ -38,6 +40,14 @@ type Store interface {
 	// Statistics returns the counters that all nodes of a LoadBalancerGroup report, by name; nil
 	// for nodes without a report. It may be some moments old.
 	Statistics(ctx context.Context, group string) (map[string]*v1alpha1.BalancerNodeStatisticsStatus, error)
+	// Changed returns which LoadBalancers have been written or deleted since the last call, at first all,
+	// and whether reports or counters of nodes have changed. Namespaces in the names are projects. Only one
+	// call may run at a time.
+	Changed(ctx context.Context) (names []types.NamespacedName, reported bool, err error)
+	// Cached returns a LoadBalancer as Changed has seen it, or a later one; nil if there is none.
+	Cached(ctx context.Context, name types.NamespacedName) (*v1alpha1.LoadBalancer, error)
+	// Hold has a client's holder be its only one for leaseTime, or returns when another one's time ends.
+	Hold(ctx context.Context, client, holder string) (other time.Duration, err error)
 }
 
 // Page selects LoadBalancers of a project.
