@@ -703,6 +703,43 @@ type Segment struct {
 // SegmentType Type is the type of the network.
 type SegmentType string
 
+// StatusChanges are load balancers with other statuses or statistics than before.
+type StatusChanges struct {
+	// Complete says that the version before is unknown: what isn't listed here and in the following answers is deleted.
+	Complete bool         `json:"complete"`
+	Items    []StatusItem `json:"items"`
+
+	// Lease is how many seconds from the request on the holder is the only one; absent without a holder.
+	Lease *int `json:"lease,omitempty"`
+
+	// Version is the parameter since of the next request.
+	Version string `json:"version"`
+}
+
+// StatusItem is a load balancer, or the name of a deleted one.
+type StatusItem struct {
+	// Deleted says that there is none of this name any more.
+	Deleted *bool `json:"deleted,omitempty"`
+
+	// Generation changes when clients change the load balancer.
+	Generation string `json:"generation,omitempty"`
+
+	// Name is that in its path.
+	Name string `json:"name"`
+
+	// Project is the name of its project.
+	Project string `json:"project"`
+
+	// ReadyNodes is the number of ready nodes of its group.
+	ReadyNodes int64 `json:"readyNodes"`
+
+	// Statistics LoadBalancerStatistics is what the nodes of its group have forwarded for a load balancer. Numbers become smaller when a node leaves the group or makes its tables again.
+	Statistics *LoadBalancerStatistics `json:"statistics,omitempty"`
+
+	// Status LoadBalancerStatus is the status of a load balancer and of its parts.
+	Status *LoadBalancerStatus `json:"status,omitempty"`
+}
+
 // ListLoadBalancersParams defines parameters for ListLoadBalancers.
 type ListLoadBalancersParams struct {
 	// Limit largest number of load balancers
@@ -717,8 +754,23 @@ type ListLoadBalancersParams struct {
 
 // GetLoadBalancerStatusParams defines parameters for GetLoadBalancerStatus.
 type GetLoadBalancerStatusParams struct {
-	// Wait seconds to wait for a status that differs from what If-None-Match says
+	// Wait seconds to wait for a change: of the status that If-None-Match has the ETag of, or since a version
 	Wait int `form:"wait,omitempty" json:"wait,omitempty"`
+}
+
+// ListStatusesParams defines parameters for ListStatuses.
+type ListStatusesParams struct {
+	// LabelSelector labels as in Kubernetes, such as tier=front,owner!=lab
+	LabelSelector string `form:"labelSelector,omitempty" json:"labelSelector,omitempty"`
+
+	// Since version of the answer before; without it all load balancers are listed
+	Since string `form:"since,omitempty" json:"since,omitempty"`
+
+	// Wait seconds to wait for a change: of the status that If-None-Match has the ETag of, or since a version
+	Wait int `form:"wait,omitempty" json:"wait,omitempty"`
+
+	// Holder name of the one that follows: for the lease of the answer, others of the same client are refused
+	Holder string `form:"holder,omitempty" json:"holder,omitempty"`
 }
 
 // ListLoadBalancers sends GET /v1/projects/{project}/loadbalancers: list load balancers.
@@ -955,6 +1007,22 @@ func (c *Client) GetLoadBalancerStatus(ctx context.Context, project, loadbalance
 		method:     http.MethodGet,
 		path:       "/v1/projects/{project}/loadbalancers/{loadbalancer}/status",
 		names:      map[string]string{"project": project, "loadbalancer": loadbalancer},
+		query:      query,
+		conditions: conditions,
+	})
+}
+
+// ListStatuses sends GET /v1/statuses: get the statuses and statistics of all projects that have changed.
+func (c *Client) ListStatuses(ctx context.Context, params ListStatusesParams, conditions ...Condition) (_ *StatusChanges, etag string, _ error) {
+	query := url.Values{}
+	setQuery(query, "labelSelector", params.LabelSelector)
+	setQuery(query, "since", params.Since)
+	setQuery(query, "wait", params.Wait)
+	setQuery(query, "holder", params.Holder)
+	return send[StatusChanges](ctx, c, request{
+		method:     http.MethodGet,
+		path:       "/v1/statuses",
+		names:      map[string]string{},
 		query:      query,
 		conditions: conditions,
 	})

@@ -118,8 +118,8 @@ type BalancerNodeStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	Peers []NodePeer `json:"peers,omitempty"`
-	// Addresses are the addresses of the node's interfaces, at most 256, if it follows an API server
-	// without a cluster. In a cluster they are in the Node's status.
+	// Addresses are the addresses of the node's interfaces and BGP peers, at most 256, if it follows an
+	// API server without a cluster. In a cluster they are in the Node's status and in BGPPeers.
 	//
 	// +optional
 	// +listType=atomic

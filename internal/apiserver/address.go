@@ -129,7 +129,7 @@ func (a *addresses) setHosts(hosts []netip.Addr) {
 
 func (a *addresses) reserveHost(address netip.Addr) {
 	delete(a.retained, address)
-	a.untagged.Reserve(address, alloc.Reservation{Err: &alloc.Error{Reason: alloc.InUse, Text: fmt.Sprintf("address %s: the address of a balancer node", address)}})
+	a.untagged.Reserve(address, alloc.Reservation{Err: &alloc.Error{Reason: alloc.InUse, Text: fmt.Sprintf("address %s: the address of a balancer node or of its BGP peer", address)}})
 }
 
 func newAddresses(p *policy) *addresses {

@@ -135,6 +135,10 @@ func TestClientPackage(t *testing.T) {
 	if len(status.Listeners) != 1 || status.Listeners[0].OperatingStatus != client.OperatingStatusOFFLINE || len(status.Pools) != 1 || len(status.Pools[0].Members) != 2 {
 		t.Errorf("status %+v, want a listener that is disabled and two members", status)
 	}
+	changes := ok(r.ListStatuses(ctx, client.ListStatusesParams{Holder: "a"}))(r)
+	if !changes.Complete || len(changes.Items) != 1 || changes.Items[0].Status == nil || len(changes.Items[0].Status.Listeners) != 1 {
+		t.Errorf("changes %+v, want the load balancer", changes)
+	}
 	statistics := ok(r.GetLoadBalancerStatistics(ctx, "web", "lb"))(r)
 	if statistics.Name != "lb" || len(statistics.Listeners) != 1 || !statistics.OldestReport.IsZero() {
 		t.Errorf("statistics %+v, want a listener and no report", statistics)

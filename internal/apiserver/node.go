@@ -18,7 +18,7 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 )
 
-// nodeAddresses are the last reported addresses of a node. They are in the file, so that a restarted server
+// nodeAddresses are the last reported addresses of a node and of its BGP peers. They are in the file, so that a restarted server
 // decides as before.
 type nodeAddresses struct {
 	Addresses []v1alpha1.IPAddress
@@ -133,10 +133,13 @@ func (s *embeddedStore) checkNodes(b *v1alpha1.LoadBalancer) error {
 	for i := range b.Spec.Pools {
 		for j, m := range b.Spec.Pools[i].Members {
 			path := field.NewPath("spec", "pools").Index(i).Child("members").Index(j)
-			for name, address := range map[string]v1alpha1.IPAddress{"address": m.Address, "monitorAddress": m.MonitorAddress} {
-				a, _ := netip.ParseAddr(string(address))
+			for _, at := range []struct {
+				field   string
+				address v1alpha1.IPAddress
+			}{{"address", m.Address}, {"monitorAddress", m.MonitorAddress}} {
+				a, _ := netip.ParseAddr(string(at.address))
 				if why := s.policy.members.CheckNode(a, s.policy.networks); why != nil && !mentions(text, a) {
-					found = append(found, field.Forbidden(path.Child(name), why.Error()))
+					found = append(found, field.Forbidden(path.Child(at.field), why.Error()))
 				}
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,6 +79,8 @@ type Source struct {
 	// objects are all LoadBalancers; nil before they have been read. Run's connection alone writes it.
 	objects map[source.Object]status
 	state   source.State
+	// peers are the node's BGP peers.
+	peers []netip.Addr
 	// followed is the URL of the server that is being followed; empty for none.
 	followed string
 	// errors are why each server of Options could not be followed.

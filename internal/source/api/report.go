@@ -47,16 +47,26 @@ func (s *Source) Report(ctx context.Context, r *v1alpha1.BalancerNodeStatus) err
 // maxAddresses is how many addresses a report has.
 const maxAddresses = 256
 
-// addresses returns the addresses of the node's interfaces, without VIPs, which servers on the same machine
-// may have.
+// SetPeers sets the addresses of the node's BGP peers, which are reported with the node's.
+func (s *Source) SetPeers(peers []netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.peers = peers
+}
+
+// addresses returns the addresses of the node's BGP peers and interfaces, without VIPs, which servers on the same
+// machine may have.
 func (s *Source) addresses() (all []v1alpha1.IPAddress, err error) {
 	found, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	services := s.vips.Services()
+	services, peers := s.vips.Services(), s.peers
 	s.mu.Unlock()
+	for _, a := range peers {
+		all = append(all, v1alpha1.IPAddress(a.String()))
+	}
 	for _, f := range found {
 		network, is := f.(*net.IPNet)
 		if !is {

@@ -4,15 +4,18 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/source"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
@@ -23,6 +26,14 @@ func TestAPISource(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer lb1.secret" {
 			t.Errorf("authorization %q", r.Header.Get("Authorization"))
+		}
+		if r.Method == http.MethodPut {
+			var report v1alpha1.BalancerNodeStatus
+			if err := json.NewDecoder(r.Body).Decode(&report); err != nil || !slices.Contains(report.Addresses, "10.0.2.1") {
+				t.Errorf("report with the addresses %q, %v: want the peer's", report.Addresses, err)
+			}
+			w.WriteHeader(http.StatusNoContent)
+			return
 		}
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		fmt.Fprintln(w, `{"type":"PUT","object":{"metadata":{"namespace":"web","name":"shop","resourceVersion":"7"},"status":{"address":"10.1.1.1"},`+
@@ -77,6 +88,9 @@ func TestAPISource(t *testing.T) {
 	}
 	if state.Server != server.URL || !state.Reachable || state.Objects != 1 {
 		t.Errorf("the state is %+v", state)
+	}
+	if err := from.Server.Report(ctx, &v1alpha1.BalancerNodeStatus{}); err != nil {
+		t.Error(err)
 	}
 	write("fairlead.yaml", strings.Replace(file, "tokenFile: token", "tokenFile: fairlead.yaml", 1))
 	if err := from.Reload(); err == nil || !strings.Contains(err.Error(), "want one line with a token") {

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -102,10 +103,25 @@ func OpenAPI(file File, o Options) (*API, error) {
 func (s *API) Run(ctx context.Context, apply func(source.Update) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return s.Source.Run(ctx, func(c *config.Config) error { return apply(source.Update{Routes: c.Update(nil).Routes}) })
+		return s.Source.Run(ctx, func(c *config.Config) error {
+			routes := c.Update(nil).Routes
+			s.setPeers(routes)
+			return apply(source.Update{Routes: routes})
+		})
 	})
 	group.Go(func() error { return s.Server.Run(ctx, apply) })
 	return group.Wait()
+}
+
+// setPeers has the server know the addresses of BGP peers, which it assigns to nobody.
+func (s *API) setPeers(routes *source.Routes) {
+	var peers []netip.Addr
+	if routes != nil {
+		for _, p := range routes.Peers {
+			peers = append(peers, p.Address)
+		}
+	}
+	s.Server.SetPeers(peers)
 }
 
 // Forget removes the saved services of the server.
