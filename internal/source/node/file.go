@@ -113,7 +113,7 @@ func (s *API) Run(ctx context.Context, apply func(source.Update) error) error {
 	return group.Wait()
 }
 
-// setPeers has the server know the addresses of BGP peers, which it assigns to nobody.
+// setPeers has the server know the addresses of BGP peers, which it never assigns.
 func (s *API) setPeers(routes *source.Routes) {
 	var peers []netip.Addr
 	if routes != nil {
