@@ -38,6 +38,13 @@ type DataPlane interface {
 	Close() error
 }
 
+// Counted is a data plane that reads the counters of one service and no others.
+type Counted interface {
+	DataPlane
+	// StatsOf returns a copy of a service's counters; false if the data plane doesn't have it.
+	StatsOf(ctx context.Context, vip lb.VIP) (s ServiceStats, has bool, err error)
+}
+
 // Attacher is a data plane that packets reach only once it is attached.
 type Attacher interface {
 	// Prepare may be called, with the first services, while they are programmed, so that

@@ -347,13 +347,28 @@ func (d *Fake) Stats(ctx context.Context) (dataplane.Stats, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	stats := dataplane.Stats{Exits: maps.Clone(d.exits), Services: map[lb.VIP]dataplane.ServiceStats{}}
-	for vip, s := range d.services {
-		service := dataplane.ServiceStats{Traffic: s.total}
-		for _, id := range slices.SortedFunc(maps.Keys(s.backends), lb.BackendID.Compare) {
-			service.Backends = append(service.Backends, lb.Backend{Address: id.Addr(), Port: id.Port()})
-			service.Shares = append(service.Shares, s.backends[id])
-		}
-		stats.Services[vip] = service
+	for vip := range d.services {
+		stats.Services[vip] = d.stats(vip)
 	}
 	return stats, nil
+}
+
+// StatsOf returns the counters of one service.
+func (d *Fake) StatsOf(ctx context.Context, vip lb.VIP) (s dataplane.ServiceStats, has bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.services[vip] == nil {
+		return s, false, ctx.Err()
+	}
+	return d.stats(vip), true, ctx.Err()
+}
+
+func (d *Fake) stats(vip lb.VIP) dataplane.ServiceStats {
+	s := d.services[vip]
+	service := dataplane.ServiceStats{Traffic: s.total}
+	for _, id := range slices.SortedFunc(maps.Keys(s.backends), lb.BackendID.Compare) {
+		service.Backends = append(service.Backends, lb.Backend{Address: id.Addr(), Port: id.Port()})
+		service.Shares = append(service.Shares, s.backends[id])
+	}
+	return service
 }

@@ -26,7 +26,7 @@ type Option struct {
 	Limits dataplane.Limits
 	// Open opens it when a service needs it; the first option at once. An option that isn't the
 	// first can't be a dataplane.Attacher.
-	Open func() (dataplane.DataPlane, error)
+	Open func() (dataplane.Counted, error)
 	// Used reports whether an earlier process may have left services in it.
 	Used func() bool
 }
@@ -62,7 +62,7 @@ const moving = -1
 // option is an Option as far as it is known.
 type option struct {
 	Option
-	plane dataplane.DataPlane // nil until it is opened
+	plane dataplane.Counted // nil until it is opened
 	// failed is why it wasn't opened at the start, which isn't tried again.
 	failed error
 }
@@ -94,7 +94,7 @@ func Open(log *slog.Logger, options ...Option) (*Plane, error) {
 }
 
 // open returns a data plane, which it opens if it isn't open yet.
-func (p *Plane) open(i int) (dataplane.DataPlane, error) {
+func (p *Plane) open(i int) (dataplane.Counted, error) {
 	p.opening.Lock()
 	defer p.opening.Unlock()
 	o := &p.options[i]
@@ -124,17 +124,17 @@ func (p *Plane) open(i int) (dataplane.DataPlane, error) {
 var errClosed = errors.New("the data plane is closed")
 
 // opened returns a data plane, or nil if it isn't open.
-func (p *Plane) opened(i int) dataplane.DataPlane {
+func (p *Plane) opened(i int) dataplane.Counted {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.options[i].plane
 }
 
 // all are the open ones, by their index.
-func (p *Plane) all() map[int]dataplane.DataPlane {
+func (p *Plane) all() map[int]dataplane.Counted {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	planes := map[int]dataplane.DataPlane{}
+	planes := map[int]dataplane.Counted{}
 	for i, o := range p.options {
 		if o.plane != nil {
 			planes[i] = o.plane
@@ -235,20 +235,19 @@ func (p *Plane) leave(ctx context.Context, vip lb.VIP, stays int, known bool) er
 
 // carry deletes a service from a data plane. The counters of one that this process programmed
 // are kept.
-func (p *Plane) carry(ctx context.Context, vip lb.VIP, from dataplane.DataPlane, keep bool) error {
+func (p *Plane) carry(ctx context.Context, vip lb.VIP, from dataplane.Counted, keep bool) error {
 	p.counting.Lock()
 	defer p.counting.Unlock()
-	var stats dataplane.Stats
+	left, has, err := dataplane.ServiceStats{}, false, error(nil)
 	if keep {
-		var err error
-		if stats, err = from.Stats(ctx); err != nil {
+		if left, has, err = from.StatsOf(ctx, vip); err != nil {
 			return err
 		}
 	}
 	if err := from.Delete(ctx, vip); err != nil {
 		return err
 	}
-	if left, has := stats.Services[vip]; has {
+	if has {
 		left.Tracking.Unstable, left.Tracking.Flows = 0, 0
 		p.carried[vip] = sum(left, p.carried[vip])
 	}

@@ -91,24 +91,7 @@ func (p *Plane) exit(vip lb.VIP, servers []liveServer) string {
 // Stats reads the kernel's counters of all services of Fairlead's.
 func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
 	out := dataplane.Stats{Services: map[lb.VIP]dataplane.ServiceStats{}}
-	err := p.eachService(ctx, func(vip lb.VIP, v liveVirtual, servers []liveServer) {
-		first := p.shown(vip)
-		if first {
-			p.observe(vip, v.counted, p.exit(vip, servers))
-		}
-		s := dataplane.ServiceStats{}
-		if c := p.counts[vip]; c != nil {
-			s.Traffic = c.total
-		}
-		for _, b := range p.backends(vip, servers) {
-			var share dataplane.Traffic
-			if at, found := findServer(servers, p.serverID(vip, b)); found && first {
-				share = servers[at].traffic()
-			}
-			s.Backends, s.Shares = append(s.Backends, b), append(s.Shares, share)
-		}
-		out.Services[vip] = s
-	})
+	err := p.eachService(ctx, func(vip lb.VIP, v liveVirtual, servers []liveServer) { out.Services[vip] = p.stats(vip, v, servers) })
 	if err != nil {
 		return dataplane.Stats{}, fmt.Errorf("stats: %w", err)
 	}
@@ -116,6 +99,45 @@ func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
 	defer p.mu.Unlock()
 	out.Exits = maps.Clone(p.exits)
 	return out, nil
+}
+
+// StatsOf reads the kernel's counters of one service; false if there is none of the VIP.
+func (p *Plane) StatsOf(ctx context.Context, vip lb.VIP) (s dataplane.ServiceStats, has bool, err error) {
+	err = p.do(ctx, func() error {
+		e, owned := p.owned[vip]
+		if !owned {
+			return nil
+		}
+		v, err := p.kernel.ipvs.virtual(idOf(vip, e.mark))
+		if v == nil || err != nil {
+			return err
+		}
+		servers, err := p.kernel.ipvs.servers(v.id)
+		if err == nil {
+			s, has = p.stats(vip, *v, servers), true
+		}
+		return err
+	})
+	return s, has, err
+}
+
+// stats returns the counters of a service.
+func (p *Plane) stats(vip lb.VIP, v liveVirtual, servers []liveServer) (s dataplane.ServiceStats) {
+	first := p.shown(vip)
+	if first {
+		p.observe(vip, v.counted, p.exit(vip, servers))
+	}
+	if c := p.counts[vip]; c != nil {
+		s.Traffic = c.total
+	}
+	for _, b := range p.backends(vip, servers) {
+		var share dataplane.Traffic
+		if at, found := findServer(servers, p.serverID(vip, b)); found && first {
+			share = servers[at].traffic()
+		}
+		s.Backends, s.Shares = append(s.Backends, b), append(s.Shares, share)
+	}
+	return s
 }
 
 // eachService calls fn, with the lock held, for each service of Fairlead's that IPVS has.

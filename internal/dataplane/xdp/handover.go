@@ -59,7 +59,7 @@ func (p *Plane) handOver(devices []handoverDevice) error {
 
 // trimHandover detaches the programs from devices behind which no service has
 // backends any more.
-func (p *Plane) trimHandover() error {
+func trimHandover(p *Plane) error {
 	used := map[program.Device]struct{}{}
 	for _, s := range p.services {
 		for i := range s.now.slots {

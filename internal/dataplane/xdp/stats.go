@@ -4,6 +4,7 @@ package xdp
 
 import (
 	"context"
+	"errors"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
@@ -35,11 +36,33 @@ func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
 	stats := dataplane.Stats{Exits: r.exits, Services: make(map[lb.VIP]dataplane.ServiceStats, len(r.services))}
 	for i := range r.services {
 		s := &r.services[i]
-		st := s.stats(r.traffic)
+		st := s.stats(func(counter uint32) dataplane.Traffic { return r.traffic[counter] })
 		st.Tracking = s.tracking(r.flows[s.number.Base])
 		stats.Services[s.vip] = st
 	}
 	return stats, nil
+}
+
+// StatsOf reads the counters of one service; false if there is none of the VIP.
+func (p *Plane) StatsOf(ctx context.Context, vip lb.VIP) (st dataplane.ServiceStats, has bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.ready(ctx); err != nil {
+		return st, false, err
+	}
+	s := p.services[vip]
+	if s == nil {
+		return st, false, nil
+	}
+	flows, err := table.ReadFlowStatsOf(p.tables, s.number.Base)
+	counters := p.tables.CounterReader()
+	st = s.stats(func(counter uint32) dataplane.Traffic {
+		t, failed := counters.Read(counter)
+		err = errors.Join(err, failed)
+		return t
+	})
+	st.Tracking = s.tracking(flows)
+	return st, true, err
 }
 
 // readCounters reads the counters, and retires the counters of backends that left.
@@ -71,7 +94,7 @@ func readCounters(ctx context.Context, p *Plane) (r reading, err error) {
 
 // stats sums up a service: its present backends and those that have left. A
 // backend that left but may still have flows is not among the present ones.
-func (s *service) stats(traffic []dataplane.Traffic) dataplane.ServiceStats {
+func (s *service) stats(traffic func(counter uint32) dataplane.Traffic) dataplane.ServiceStats {
 	st := dataplane.ServiceStats{Traffic: s.gone, Backends: s.backends}
 	if !s.known {
 		st.Backends = adoptedBackends(s.now.slots)
@@ -93,11 +116,11 @@ func (s *service) stats(traffic []dataplane.Traffic) dataplane.ServiceStats {
 		}
 	}
 	for _, l := range s.leaving {
-		count(named(s.now.slots, l.backend), traffic[l.counter.Base].Sub(l.before))
+		count(named(s.now.slots, l.backend), traffic(l.counter.Base).Sub(l.before))
 	}
 	for i := range s.now.slots {
 		if one := &s.now.slots[i]; one.taken() {
-			count(one, traffic[s.now.counters.Base+uint32(i)].Sub(one.before()))
+			count(one, traffic(s.now.counters.Base+uint32(i)).Sub(one.before()))
 		}
 	}
 	return st

@@ -403,6 +403,6 @@ func (w *sweeper) trim() error {
 		if !attached() {
 			return nil
 		}
-		return w.p.trimHandover()
+		return trimHandover(w.p)
 	})
 }

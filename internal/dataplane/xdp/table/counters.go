@@ -39,7 +39,7 @@ type CounterReader struct {
 	chunk   uint32
 }
 
-// CounterReader returns a reader for counters that count nothing at present.
+// CounterReader returns a reader for counters, which reads each element as it is at first.
 func (t *Tables) CounterReader() *CounterReader { return &CounterReader{t: t} }
 
 // Read returns a counter's traffic since the tables were made.
@@ -99,13 +99,25 @@ func WriteNewFlowsBefore(t *Tables, index uint32, flows uint64) error {
 func (t *Tables) ReadFlowStats() ([]BalancerFlowStats, error) {
 	n := t.Numbers.used(uint32(t.Capacity.Services) + 1)
 	sums := make([]BalancerFlowStats, n)
-	err := readPerCPU(t.Maps.FlowStats, n, func(i uint32, v *BalancerFlowStats) {
-		sums[i].Hits += v.Hits
-		sums[i].Misses += v.Misses
-		sums[i].Inserts += v.Inserts
-		sums[i].Unrecorded += v.Unrecorded
-	})
+	err := readPerCPU(t.Maps.FlowStats, n, func(i uint32, v *BalancerFlowStats) { sums[i].add(v) })
 	return sums, err
+}
+
+// ReadFlowStatsOf returns the counts of flows of the service with a number.
+func ReadFlowStatsOf(t *Tables, number uint32) (sum BalancerFlowStats, err error) {
+	var values []BalancerFlowStats // by processor
+	err = t.Maps.FlowStats.Lookup(number, &values)
+	for i := range values {
+		sum.add(&values[i])
+	}
+	return sum, err
+}
+
+func (f *BalancerFlowStats) add(v *BalancerFlowStats) {
+	f.Hits += v.Hits
+	f.Misses += v.Misses
+	f.Inserts += v.Inserts
+	f.Unrecorded += v.Unrecorded
 }
 
 // readPerCPU calls add with each processor's value of the first n elements.
