@@ -18,7 +18,7 @@ import (
 
 // reconciliations returns how often each reconciler of this process has run, and how many objects are
 // left for all of them.
-func reconciliations(t *testing.T) (counts map[string]int, left float64) {
+func reconciliations(t testing.TB) (counts map[string]int, left float64) {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
 	if err != nil {

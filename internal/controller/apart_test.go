@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/test/fuzzrand"
+)
+
+// apartHistory writes random objects of three namespaces.
+type apartHistory struct {
+	*testCluster
+	rand *rand.Rand
+	next int
+}
+
+// apartNamespaces are the namespaces, of which the first is looked at. Each requests addresses of its own only.
+func apartNamespaces() []string { return []string{"default", "one", "two"} }
+
+// TestAPIServerNamespacesApart has tenants of three namespaces write Services and LoadBalancers, with annotations,
+// finalizers, classes and statuses of others, and more than their quotas allow: what is decided about the objects of
+// one namespace stays the same when the others delete all of theirs.
+func TestAPIServerNamespacesApart(t *testing.T) {
+	const histories, steps = 3, 60
+	w := newTestCluster(t)
+	seed := fuzzrand.Seed(t)
+	h := &apartHistory{testCluster: w, rand: rand.New(rand.NewPCG(seed, seed))}
+	for _, name := range append(apartNamespaces()[1:], "probe") {
+		w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	w.node("n1", map[string]string{"lb": "g"})
+	g := w.group("g", 1)
+	w.edit(g, func() {
+		g.Spec.Services.MaxPorts, g.Spec.Services.PerNamespace.Services, g.Spec.Services.PerNamespace.Backends = 3, 6, 8
+		g.Spec.DataPlane.FirewallMarkMask = 0xff00
+		g.Spec.LoadBalancers.MemberNetworks = []v1alpha1.CIDR{"10.0.0.0/24"}
+		g.Spec.LoadBalancers.Segments = []v1alpha1.SegmentRange{{Type: "vlan", First: 7}}
+	})
+	w.pool("main", "192.0.2.0/24")
+	w.run(auto)
+	for i := range histories {
+		for range steps {
+			h.step(h.rand.IntN(3))
+		}
+		h.settle()
+		among := h.shown()
+		for _, namespace := range apartNamespaces()[1:] {
+			h.clear(namespace)
+		}
+		h.settle()
+		if alone := h.shown(); alone != among {
+			t.Errorf("history %d: among others\n%s\nalone\n%s", i, among, alone)
+		}
+		h.clear("default")
+	}
+	fuzzrand.Covered(t, histories, histories*steps)
+}
+
+// step does one operation in the namespace with a number.
+func (h *apartHistory) step(number int) {
+	namespace, name := apartNamespaces()[number], fmt.Sprintf("o%d", h.rand.IntN(12))
+	var err error
+	switch n := h.rand.IntN(10); {
+	case n < 5:
+		err = h.Create(h.Context(), h.service(number, name))
+	case n < 7:
+		err = h.Create(h.Context(), h.loadBalancer(number, name))
+	case n < 8:
+		err = h.Delete(h.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
+	case n < 9:
+		err = h.Delete(h.Context(), &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
+	default:
+		err = h.writeStatus(namespace, name)
+	}
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		h.Error(err)
+	}
+}
+
+// service is a random Service.
+func (h *apartHistory) service(number int, name string) *corev1.Service {
+	own := netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + 10*number + h.rand.IntN(4))})
+	annotations := []string{
+		"addresses=" + own.String(), "sharing-key=k", "address-pool=main", "address-pool=none", "forward=nat", "scheduler=rr",
+		"firewall-mark=1", "health-check=tcp", "unknown=x", "new-flows=10",
+	}
+	h.rand.Shuffle(len(annotations), func(i, j int) { annotations[i], annotations[j] = annotations[j], annotations[i] })
+	svc := newService(name, annotations[:h.rand.IntN(3)]...)
+	svc.Namespace = apartNamespaces()[number]
+	for i := range h.rand.IntN(4) {
+		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Port: int32(81 + i)})
+	}
+	svc.Spec.Ports[0].Name = "first"
+	switch h.rand.IntN(6) {
+	case 0, 1:
+		svc.Spec.LoadBalancerClass = nil
+	case 2:
+		svc.Spec.LoadBalancerClass, svc.Finalizers = nil, []string{"service.kubernetes.io/load-balancer-cleanup"}
+	case 3:
+		svc.Annotations["metallb.io/loadBalancerIPs"] = own.String()
+	}
+	return svc
+}
+
+// loadBalancer is a random LoadBalancer.
+func (h *apartHistory) loadBalancer(number int, name string) *v1alpha1.LoadBalancer {
+	pick := func(all ...v1alpha1.IPAddress) v1alpha1.IPAddress { return all[h.rand.IntN(len(all))] }
+	b := &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: apartNamespaces()[number], Name: name}, Spec: v1alpha1.LoadBalancerSpec{
+		Forward:   "nat",
+		Listeners: []v1alpha1.Listener{{Name: "http", Port: 80, Pool: "web"}},
+		Pools:     []v1alpha1.Pool{{Name: "web", Members: []v1alpha1.Member{{Address: pick("10.0.0.1", "10.0.1.1", "192.0.2.3"), Port: 80}}}},
+	}}
+	switch h.rand.IntN(4) {
+	case 0:
+		b.Spec.Segment, b.Spec.Address = &v1alpha1.Segment{Type: "vlan", ID: 7 + int64(h.rand.IntN(2))}, v1alpha1.IPAddress(fmt.Sprintf("198.51.100.%d", number))
+	case 1:
+		b.Spec.FirewallMark = 1
+	}
+	return b
+}
+
+// writeStatus has a tenant write the status of a Service, where other controllers would write.
+func (h *apartHistory) writeStatus(namespace, name string) error {
+	var svc corev1.Service
+	if err := h.Get(h.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &svc); err != nil {
+		return err
+	}
+	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: fmt.Sprintf("192.0.2.%d", 200+h.rand.IntN(3))}}
+	return h.Status().Update(h.Context(), &svc)
+}
+
+// settle waits until a new Service is served, and no reconciler has anything left to do.
+func (h *apartHistory) settle() {
+	h.Helper()
+	h.next++
+	svc := newService(fmt.Sprint("probe", h.next))
+	svc.Namespace = "probe"
+	h.create(svc)
+	h.servedBy(svc, "g")
+	h.await("reconcilers to have nothing left", func() error {
+		if _, left := reconciliations(h.TB); left > 0 {
+			return fmt.Errorf("%.0f objects", left)
+		}
+		return nil
+	})
+	h.remove(svc)
+}
+
+// clear deletes all objects of a namespace.
+func (h *apartHistory) clear(namespace string) {
+	h.Helper()
+	var services corev1.ServiceList
+	if err := h.List(h.Context(), &services, client.InNamespace(namespace)); err != nil {
+		h.Fatal(err)
+	}
+	for i := range services.Items {
+		svc := &services.Items[i]
+		if svc.Name == "kubernetes" {
+			continue
+		}
+		if i := slices.Index(svc.Finalizers, "service.kubernetes.io/load-balancer-cleanup"); i >= 0 {
+			h.edit(svc, func() { svc.Finalizers = nil })
+		}
+		if err := h.Delete(h.Context(), svc); client.IgnoreNotFound(err) != nil {
+			h.Fatal(err)
+		}
+	}
+	if err := h.DeleteAllOf(h.Context(), &v1alpha1.LoadBalancer{}, client.InNamespace(namespace)); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// anyAddress are addresses that were chosen: they may be other ones where there are other namespaces.
+var anyAddress = regexp.MustCompile(`192\.0\.2\.[0-9]+`)
+
+// shown returns all that the controller says of the objects of the first namespace.
+func (h *apartHistory) shown() string {
+	h.Helper()
+	var out strings.Builder
+	var services corev1.ServiceList
+	var balancers v1alpha1.LoadBalancerList
+	for _, list := range []client.ObjectList{&services, &balancers} {
+		if err := h.List(h.Context(), list, client.InNamespace(apartNamespaces()[0])); err != nil {
+			h.Fatal(err)
+		}
+	}
+	conditions := func(all []metav1.Condition) {
+		for _, c := range all {
+			fmt.Fprintf(&out, "  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+		}
+	}
+	for _, svc := range services.Items {
+		fmt.Fprintln(&out, "Service", svc.Name, svc.Annotations)
+		for _, ingress := range svc.Status.LoadBalancer.Ingress {
+			fmt.Fprintln(&out, " ", ingress.IP, ingress.Hostname)
+		}
+		conditions(svc.Status.Conditions)
+	}
+	for _, b := range balancers.Items {
+		fmt.Fprintln(&out, "LoadBalancer", b.Name, b.Status.Address, b.Status.Group, b.Status.Listeners, b.Status.Pools)
+		conditions(b.Status.Conditions)
+	}
+	return anyAddress.ReplaceAllString(out.String(), "ADDRESS")
+}
