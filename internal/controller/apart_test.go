@@ -31,7 +31,7 @@ type apartHistory struct {
 func apartNamespaces() []string { return []string{"default", "one", "two"} }
 
 // TestAPIServerNamespacesApart has tenants of three namespaces write Services and LoadBalancers, with annotations,
-// finalizers, classes and statuses of others, and more than their quotas allow: what is decided about the objects of
+// finalizers, classes and statuses of others, and more than their quotas allow: the decisions about the objects of
 // one namespace stays the same when the others delete all of theirs.
 func TestAPIServerNamespacesApart(t *testing.T) {
 	const histories, steps = 3, 60
