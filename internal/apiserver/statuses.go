@@ -207,7 +207,7 @@ func (b *board) since(ctx context.Context, store Store, version string, wants fu
 	last, began, complete := b.parse(version)
 	var changed []*boardEntry
 	for name, e := range b.entries {
-		if e.version > last && !(e.deleted && complete) && wants(name.Namespace, e.labels) {
+		if e.version > last && (!e.deleted || !complete) && wants(name.Namespace, e.labels) {
 			changed = append(changed, e)
 		}
 	}
