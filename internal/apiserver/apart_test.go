@@ -39,7 +39,7 @@ func apartBalancer(r *rand.Rand, number int) string {
 	}
 	var listeners []string
 	for i := range r.IntN(3) {
-		listeners = append(listeners, fmt.Sprintf(`{"name":"l%d","port":%d,"pool":"p","allow":[%s]}`, i, 80+r.IntN(2)+2*i, pick("", `"10.0.0.0/8"`, `"10.0.0.0/8","11.0.0.0/8","12.0.0.0/8"`)))
+		listeners = append(listeners, fmt.Sprintf(`{"name":"l%d","port":%d,"pool":"p","sourceRanges":[%s]}`, i, 80+r.IntN(2)+2*i, pick("", `"10.0.0.0/8"`, `"10.0.0.0/8","11.0.0.0/8","12.0.0.0/8"`)))
 	}
 	return fmt.Sprintf(`{"forward":"%s"%s,"listeners":[%s],"pools":[{"name":"p","members":[%s]%s}]}`, pick("nat", "l2dsr"),
 		pick("", "", fmt.Sprintf(`,"segment":{"type":"vlan","id":%s},"address":"198.51.100.%d"`, pick("7", "10"), number), `,"firewallMark":1`, `,"addressPool":"own"`),
@@ -122,6 +122,7 @@ func TestProjectsApart(t *testing.T) {
 	shared, alone := apis[0], apis[1]
 	projects := []string{"web", "other", "third"}
 	const steps = 400
+	answers := map[int]int{}
 	for step := range steps {
 		number := r.IntN(len(projects))
 		project := projects[number]
@@ -143,6 +144,7 @@ func TestProjectsApart(t *testing.T) {
 			continue
 		}
 		got := shared.do(0, "all", method, path, body)
+		answers[got.status]++
 		if project != "web" {
 			continue
 		}
@@ -152,6 +154,9 @@ func TestProjectsApart(t *testing.T) {
 		if got, want := shownTo(shared, stores[0], "web"), shownTo(alone, stores[1], "web"); got != want {
 			t.Fatalf("step %d: among others\n%s\nalone\n%s", step, got, want)
 		}
+	}
+	if answers[200]+answers[201] < steps/4 || answers[400] > 0 || answers[403]+answers[422] == 0 {
+		t.Errorf("answers by status: %v", answers)
 	}
 	fuzzrand.Covered(t, 1, steps)
 }
