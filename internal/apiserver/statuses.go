@@ -67,8 +67,10 @@ type board struct {
 	version int64
 	entries map[types.NamespacedName]*boardEntry // the namespace is the project
 	// due are load balancers that have changed since the board was filled.
-	due    map[types.NamespacedName]bool
+	due map[types.NamespacedName]bool
+	// filled is when the board was filled, and took how long that took.
 	filled time.Time
+	took   time.Duration
 	// deleted counts deleted entries, at most maxDeleted, of which those up to the version forgotten are gone.
 	deleted, maxDeleted int
 	forgotten           int64
@@ -88,9 +90,11 @@ func newBoard() *board {
 	}
 }
 
-// fill brings the items up to date, unless that was done statusInterval ago or later. mu is held.
+// fill brings the items up to date, unless that was done statusInterval ago or later. However many there are, it takes
+// a fifth of a processor at most. mu is held.
 func (b *board) fill(ctx context.Context, store Store) error {
-	if time.Since(b.filled) < statusInterval {
+	began := time.Now()
+	if began.Sub(b.filled) < max(statusInterval, 4*b.took) {
 		return nil
 	}
 	written, reported, err := store.Changed(ctx)
@@ -113,6 +117,7 @@ func (b *board) fill(ctx context.Context, store Store) error {
 		delete(b.due, name)
 	}
 	b.filled = time.Now()
+	b.took = b.filled.Sub(began)
 	return nil
 }
 

@@ -273,3 +273,45 @@ func TestStatusesFollowed(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkStatuses measures how long 1,000 load balancers with 10 members and a health check on 4 nodes take that are
+// followed: at rest, and as a node reports.
+func BenchmarkStatuses(b *testing.B) {
+	s := openEmbedded(b, filepath.Join(b.TempDir(), "data"), `
+addressPools: [{name: public, addresses: [203.0.112.0/20]}]
+services: {perNamespace: {services: 2000, probes: 20000}}
+loadBalancers: {memberNetworks: [10.0.0.0/8]}
+`)
+	a := newAPIOf(b, s, 1)
+	var members []string
+	for i := range 10 {
+		members = append(members, fmt.Sprintf(`{"address":"10.0.0.%d","port":80}`, i+1))
+	}
+	body := `{"forward":"nat","listeners":[{"name":"l","port":80,"pool":"p"}],"pools":[{"name":"p","healthCheck":{"type":"tcp"},"members":[` + strings.Join(members, ",") + `]}]}`
+	for i := range 1000 {
+		a.must(201, "web", "PUT", fmt.Sprintf("%s/lb%d", base, i), body)
+	}
+	board := newBoard()
+	fill := func() {
+		board.filled = time.Time{}
+		if _, err := board.since(b.Context(), s, "", func(string, labels.Set) bool { return false }); err != nil {
+			b.Fatal(err)
+		}
+	}
+	fill()
+	for _, reporting := range []bool{false, true} {
+		b.Run(fmt.Sprintf("reporting=%t", reporting), func(b *testing.B) {
+			for n := 0; b.Loop(); n++ {
+				for i := 0; i < 4 && reporting; i++ {
+					r := servedBy()
+					r["unhealthy"] = []any{value{"service": fmt.Sprintf("flb:web/lb%d/l", n%1000), "backend": "10.0.0.1:80", "message": "refused"}}
+					r["backends"] = value{"total": int64(10), "inUse": int64(9), "unhealthy": int64(1), "drained": int64(0)}
+					if err := s.Report(fmt.Sprint("n", i), r); err != nil {
+						b.Fatal(err)
+					}
+				}
+				fill()
+			}
+		})
+	}
+}
