@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The provider agent: reports status and statistics to Octavia. octavia-driver-agent runs it as a process.
+
+One agent reports at a time: the LB API grants the lease. A round waits for changes, reads what Octavia has recorded,
+and sends the differences as one message. What isn't reported is found again by the next round, after any crash.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from octavia_lib.api.drivers import exceptions as lib
+from oslo_log import log
+
+from fairlead_octavia_provider import errors, follow, options, status, translate, tree
+from fairlead_octavia_provider.api import Client, Problem
+from fairlead_octavia_provider.balancer import Balancer
+from fairlead_octavia_provider.neutron import Neutron
+from fairlead_octavia_provider.state import PENDING, State
+from fairlead_octavia_provider.tree import Part
+
+LOG = log.getLogger(__name__)
+
+_ATTEMPTS = 6
+_PAUSE = 0.1
+_MOST = 500
+"""Load balancers of a round whose statuses have changed. The others follow in the next ones."""
+
+
+def run(exit_event: Any) -> None:
+    """Report until the driver agent ends. Errors are logged, as octavia-driver-agent starts no agent that returns."""
+    agent: Agent | None = None
+    while not exit_event.is_set():
+        try:
+            agent = agent or Agent()
+            agent.round()
+        except Exception:
+            LOG.exception("Reporting to Octavia failed, retrying")
+            exit_event.wait(1)
+
+
+class Agent:
+    """Reports to Octavia what the LB API says."""
+
+    def __init__(
+        self,
+        api: Client | None = None,
+        state: State | None = None,
+        library: Callable[[], Any] = tree.library,
+        neutron: Callable[[], Neutron] = Neutron,
+    ) -> None:
+        self.conf = options.register()
+        self.api, self.state = api or Client(), state or State()
+        self.library, self.neutron = library, neutron
+        self.holder = f"{socket.gethostname()}/{os.getpid()}"
+        self.version = ""
+        self._lease = self._searched = self._followed = 0.0
+        self._changed: dict[str, None] = {}  # IDs of load balancers with changed statuses, in their order
+        self._answers: dict[str, Part] = {}  # items of changes, by names of documents
+        self._known: dict[str, Part] = {}  # Octavia's view of load balancers that were reported before
+
+    def round(self) -> None:
+        """Wait for changes, and report them and all that is pending. Nothing is done while another agent reports."""
+        asked = time.monotonic()
+        try:
+            answer = self.api.changes(self.holder, self.version, self._wait(asked))
+        except Problem as problem:
+            if problem.status != 409:
+                raise
+            self._stand_by(problem.retry_after)
+            return
+        self._lease = asked + answer["lease"]
+        self._take(answer)
+        pending = self._pending()
+        others = [identifier for identifier in self._changed if identifier not in pending][:_MOST]
+        self._report([*pending, *others])
+        self._report_statistics(answer["items"])
+        self.version = answer["version"]
+        self._follow_ports()
+
+    def _wait(self, now: float) -> float:
+        """Return how long the LB API may wait for changes: not at all while some aren't reported."""
+        if self._changed:
+            return 0
+        return max(self._searched + self.conf.pending_interval - now, 0)
+
+    def _stand_by(self, pause: float) -> None:
+        """Forget all, as another agent reports now."""
+        self.version, self._lease, self._searched = "", 0, 0
+        self._changed.clear()
+        self._answers.clear()
+        self._known.clear()
+        time.sleep(min(max(pause, 0.1), 5))
+
+    def _take(self, answer: Part) -> None:
+        """Take over an answer. A complete one has all load balancers."""
+        if answer.get("complete"):
+            self._answers.clear()
+            self._known.clear()
+        for item in answer["items"]:
+            identifier, _ = translate.load_balancer_of(item["name"])
+            before = self._answers.get(item["name"])
+            if item.get("deleted"):
+                self._answers.pop(item["name"], None)
+            else:
+                self._answers[item["name"]] = item
+            if before is None or before.get("generation") != item.get("generation"):
+                self._known.pop(identifier, None)
+            if "status" in item:
+                self._changed[identifier] = None
+
+    def _pending(self) -> list[str]:
+        """Return the load balancers that Octavia has locked. A written one is pending, so changes start a search."""
+        now = time.monotonic()
+        if now < self._searched + self.conf.pending_interval and not self._changed:
+            return []
+        self._searched = now
+        return self.state.pending()
+
+    def _report(self, identifiers: list[str]) -> None:
+        """Send the statuses of load balancers as one message."""
+        messages = {}
+        for identifier in identifiers:
+            try:
+                messages[identifier] = self._message(identifier)
+            except (Problem, lib.DriverError) as error:
+                LOG.warning("The status of load balancer %s isn't known, retrying: %s", identifier, error)
+                self._known.pop(identifier, None)
+        sent = self._send(messages)
+        for identifier in identifiers:
+            if identifier in sent:
+                if identifier in self._known:
+                    status.record_reported(self._known[identifier], messages[identifier])
+                self._changed.pop(identifier, None)
+            else:
+                self._known.pop(identifier, None)
+
+    def _message(self, identifier: str) -> status.Message:
+        """Return the message of a load balancer: by its current status if it is pending, else by the last change."""
+        known = self._known.get(identifier) or self.state.read(identifier)
+        if known is None:
+            return status.merge([])  # it has been deleted
+        pending = known["provisioning_status"] in PENDING
+        if pending:
+            known = self.state.read(identifier) or known
+        self._known[identifier] = known
+        names = translate.names({"loadbalancer_id": identifier, "additional_vips": known.get("additional_vips")})
+        # Octavia's view comes first: the LB API's is at least as new.
+        answers = [
+            self.api.status(known["project_id"], name) if pending else self._answers.get(name, {}).get("status")
+            for name in names
+        ]
+        try:
+            return status.message(known, answers)
+        except status.Incomplete:
+            self._known.pop(identifier, None)
+            return self._repair(identifier, known) if pending else status.merge([])
+
+    def _repair(self, identifier: str, known: Part) -> status.Message:
+        """Write a load balancer that Octavia has and the LB API lacks, as after a crash; or delete it."""
+        found = tree.load(identifier)
+        if found is None:
+            return status.merge([])
+        try:
+            balancer = Balancer(self.api, self.neutron(), found)
+            if known["provisioning_status"] == "PENDING_DELETE":
+                balancer.remove()
+            else:
+                _drop_deleted(found, known)
+                balancer.write()
+        except lib.DriverError as error:
+            LOG.error("Load balancer %s can't be written: %s", identifier, error)
+        except lib.UnsupportedOptionError as error:
+            LOG.error("Load balancer %s is refused: %s", identifier, error)
+            return status.errors_of(known)
+        return status.merge([])
+
+    def _send(self, messages: dict[str, status.Message]) -> set[str]:
+        """Send messages as one, without those that Octavia refuses, and return whose have been sent."""
+        left = dict(messages)
+        for attempt in range(_ATTEMPTS):
+            whole = {kind: records for kind, records in status.merge(left.values()).items() if records}
+            if not whole:
+                return set(left)
+            self._check_lease()
+            try:
+                self.library().update_loadbalancer_status(whole)
+                return set(left)
+            except lib.UpdateStatusError as error:
+                bad = [i for i, each in left.items() if error.status_object_id in _identifiers(each)]
+                LOG.warning(
+                    "Octavia refused a status of %s %s, retrying: %s",
+                    error.status_object,
+                    error.status_object_id,
+                    error.fault_string,
+                )
+                for identifier in bad:
+                    del left[identifier]
+                if not bad:
+                    time.sleep(_PAUSE * 2**attempt)
+        return set()
+
+    def _report_statistics(self, items: list[Part]) -> None:
+        """Send the statistics of all listeners as one message. Those that Octavia doesn't know are left out."""
+        records = self._statistics(items)
+        for attempt in range(_ATTEMPTS):
+            if not records:
+                return
+            self._check_lease()
+            try:
+                self.library().update_listener_statistics({"listeners": records})
+                return
+            except lib.UpdateStatisticsError as error:
+                before = len(records)
+                records = [r for r in records if r["id"] != error.stats_object_id]
+                if len(records) == before:
+                    time.sleep(_PAUSE * 2**attempt)
+
+    def _statistics(self, items: list[Part]) -> list[dict[str, Any]]:
+        """Return the records of the load balancers of changed items: sums over their VIPs."""
+        identifiers = {translate.load_balancer_of(item["name"])[0] for item in items if item.get("statistics")}
+        sums: dict[str, dict[str, Any]] = {}
+        for name, item in self._answers.items():
+            if translate.load_balancer_of(name)[0] in identifiers and item.get("statistics"):
+                for record in status.statistics(item["statistics"]):
+                    known = sums.setdefault(record["id"], dict.fromkeys(record, 0) | {"id": record["id"]})
+                    known.update({key: known[key] + value for key, value in record.items() if key != "id"})
+        return list(sums.values())
+
+    def _follow_ports(self) -> None:
+        if time.monotonic() >= self._followed + self.conf.ports_interval:
+            self._check_lease()
+            projects = {item["project"] for item in self._answers.values()}
+            follow.follow(self.api, self.neutron(), sorted(projects))
+            self._followed = time.monotonic()
+
+    def _check_lease(self) -> None:
+        """Fail once another agent may report, whose statuses are newer."""
+        if time.monotonic() >= self._lease:
+            errors.failed("the lease of reporting is over")
+
+
+def _identifiers(message: status.Message) -> set[str]:
+    return {record["id"] for records in message.values() for record in records}
+
+
+def _drop_deleted(found: Part, known: Part) -> None:
+    """Remove the parts that Octavia is deleting from a tree."""
+
+    def deleted(parts: list[Part]) -> list[str]:
+        return [p["id"] for p in parts if p["provisioning_status"] == "PENDING_DELETE"]
+
+    for identifier in deleted(known["listeners"]):
+        tree.drop(found["listeners"], "listener_id", identifier)
+    for pool in known["pools"]:
+        if pool["provisioning_status"] == "PENDING_DELETE":
+            tree.drop_pool(found, pool["id"])
+            continue
+        wanted = tree.pool_of(found, pool["id"])
+        for identifier in deleted(pool["members"]):
+            tree.drop(wanted["members"], "member_id", identifier)
+        if pool.get("healthmonitor") and deleted([pool["healthmonitor"]]):
+            wanted["healthmonitor"] = None

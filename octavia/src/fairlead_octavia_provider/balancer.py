@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the LB API have a load balancer as Octavia has it: the same code for create, update, delete and repair."""
+
+import dataclasses
+import json
+from typing import Any
+
+from octavia_lib.api.drivers import exceptions as lib
+from oslo_log import log
+
+from fairlead_octavia_provider import errors, flavors, options, refusals, service, translate
+from fairlead_octavia_provider.api import MARK, Client, Document, Problem
+from fairlead_octavia_provider.neutron import Neutron
+from fairlead_octavia_provider.tree import Part, vips
+
+LOG = log.getLogger(__name__)
+
+Stored = list[tuple[Document, str] | None]
+"""The documents of a load balancer in the LB API with their entity tags, in the order of VIPs."""
+
+_ATTEMPTS = 4
+_LOCATED = ("mac", "segment", "tunnelEnd")
+_DEFAULTS: Document = {
+    "enabled": True,
+    "protocol": "TCP",
+    "weight": 1,
+    "sessionAffinity": "None",
+    "backup": False,
+    "members": [],
+    "pools": [],
+    "listeners": [],
+}
+
+
+class Balancer:
+    """One load balancer of Octavia, during one call."""
+
+    def __init__(self, api: Client, neutron: Neutron, tree: Part) -> None:
+        self.api, self.neutron, self.tree = api, neutron, tree
+        self.id, self.project = tree["loadbalancer_id"], tree["project_id"]
+        self._ports: dict[str, str] = {}  # of members that were looked up, by address
+
+    def write(self, *, lenient: bool = False, fresh: bool = False, dry: bool = False) -> bool:
+        """Write the documents that differ, and say whether any did.
+
+        lenient is for deletes: nothing is refused, and members that Neutron doesn't know are left out. fresh reads
+        the places of all members from Neutron, not only of new ones. dry changes nothing.
+        """
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._write(lenient, fresh, dry)
+            except Problem as problem:
+                if problem.status != 412:
+                    _raise(problem, self.project)
+        return errors.failed(f"load balancer {self.id}: other clients keep changing it in the LB API")
+
+    def remove(self) -> None:
+        """Delete the documents, then the address pairs. It is a success if there are none."""
+        try:
+            for name in translate.names(self.tree):
+                self.api.delete(self.project, name)
+        except Problem as problem:
+            _raise(problem, self.project)
+        self._disallow(set())
+
+    def _write(self, lenient: bool, fresh: bool, dry: bool) -> bool:
+        stored = self._stored()
+        placement = self._placement(stored)
+        if not lenient:
+            refusals.check(self.tree, placement)
+        places = {} if fresh else _places(stored)
+        segments = [
+            self._segment(vip, placement, None if fresh else known)
+            for vip, known in zip(vips(self.tree), stored, strict=True)
+        ]
+        wanted = translate.documents(
+            self.tree, placement, segments, lambda member: self._place(member, placement, places, lenient)
+        )
+        different = [
+            at for at, document in enumerate(wanted) if stored[at] is None or not same(document, stored[at][0])
+        ]  # type: ignore[index]
+        if dry or not different:
+            return bool(different)
+        added = self._allow(placement)
+        try:
+            for at in different:
+                known = stored[at]
+                self.api.put(self.project, translate.name(self.id, at), wanted[at], known[1] if known else None)
+        except Problem:
+            self._undo(added)
+            raise
+        if not placement.rewrites_port:
+            self._disallow({translate.canonical(m["address"]) for pool in self.tree["pools"] for m in pool["members"]})
+        return True
+
+    def _stored(self) -> Stored:
+        found = [self.api.get(self.project, name) for name in translate.names(self.tree)]
+        for known in found:
+            if known and (known[0].get("labels") or {}).get(MARK) != self.id:
+                errors.conflict(f"load balancer {self.id}: the LB API has one of this name that Octavia hasn't made")
+        return found
+
+    def _placement(self, stored: Stored) -> flavors.Placement:
+        """Return the placement. Octavia gives the metadata of a zone only at the creation, later its name."""
+        zone = self.tree.get("availability_zone")
+        if not isinstance(zone, str):
+            return flavors.place(self.tree.get("flavor"), zone)
+        if stored[0] is None:
+            return flavors.place(self.tree.get("flavor"), _zone(zone))
+        document = stored[0][0]
+        group = (document.get("labels") or {}).get(options.register().group_label, "")
+        return dataclasses.replace(
+            flavors.place(self.tree.get("flavor"), None), group=group, address_pool=document.get("addressPool", "")
+        )
+
+    def _segment(self, vip: Part, placement: flavors.Placement, known: tuple[Document, str] | None) -> Document | None:
+        """Return the segment of a VIP: as it is stored, else as Neutron has it."""
+        if placement.data_plane == "ipvs" or not options.register().segments:
+            return None
+        if known is not None and known[0].get("address") == translate.canonical(vip["ip_address"]):
+            return known[0].get("segment")
+        return self.neutron.segment(vip["network_id"])
+
+    def _place(
+        self, member: Part, placement: flavors.Placement, places: dict[str, Document], lenient: bool
+    ) -> Document | None:
+        """Return the place of a member: as it is stored, else as Neutron has it."""
+        name = translate.member_name(member["address"], member["protocol_port"])
+        if name in places:
+            return places[name]
+        try:
+            return self._look_up(member, placement)
+        except (lib.DriverError, lib.UnsupportedOptionError) as error:
+            if not lenient:
+                raise
+            LOG.warning("Member %s of load balancer %s is left out: %s", name, self.id, error)
+            return None
+
+    def _look_up(self, member: Part, placement: flavors.Placement) -> Document:
+        conf = options.register()
+        address, subnet = member["address"], member.get("subnet_id") or self.tree["vip_subnet_id"]
+        if not placement.addresses_frames and (placement.rewrites_port or not conf.address_pairs):
+            self.neutron.subnet(address, subnet)
+            return {}
+        place = self.neutron.member(address, subnet)
+        self._ports[translate.canonical(address)] = place.port_id
+        if not placement.addresses_frames:
+            return {}
+        kind = place.segment["type"] if place.segment else "flat"
+        wants = placement.forward if placement.forward in ("vxlan", "geneve") else "vlan"
+        if kind not in (wants, "flat" if wants == "vlan" else wants):
+            errors.unsupported(
+                f"member {address}: its network is of type {kind}, which the mode {placement.forward} can't "
+                f"reach; use a flavor with forward {kind if kind in ('vxlan', 'geneve') else 'l2dsr'}"
+            )
+        located: Document = {"mac": place.mac}
+        if place.segment and conf.segments:
+            located["segment"] = place.segment
+        if place.tunnel_end:
+            located["tunnelEnd"] = place.tunnel_end
+        return located
+
+    def _addresses(self) -> list[str]:
+        return [translate.canonical(vip["ip_address"]) for vip in vips(self.tree)]
+
+    def _allow(self, placement: flavors.Placement) -> list[tuple[str, str]]:
+        """Let the ports of new members send from the VIPs, and return what has been added."""
+        if placement.rewrites_port or not options.register().address_pairs:
+            return []
+        return [
+            (port, address)
+            for port in sorted(set(self._ports.values()))
+            for address in self._addresses()
+            if self.neutron.allow(port, address, self.id)
+        ]
+
+    def _undo(self, added: list[tuple[str, str]]) -> None:
+        for port, address in added:
+            try:
+                self.neutron.disallow(port, address, self.id)
+            except lib.DriverError as error:
+                LOG.warning("Address pair %s of port %s stays: %s", address, port, error)
+
+    def _disallow(self, members: set[str]) -> None:
+        """Remove the address pairs of ports that have none of these members. The LB API has been written already."""
+        if not options.register().address_pairs:
+            return
+        try:
+            for address in self._addresses():
+                for port in self.neutron.allowed(address, self.id):
+                    if not members & {translate.canonical(f["ip_address"]) for f in port["fixed_ips"]}:
+                        self.neutron.disallow(port["id"], address, self.id)
+        except lib.DriverError as error:
+            LOG.warning(
+                "Address pairs of load balancer %s stay until the next change of its members: %s", self.id, error
+            )
+
+
+def same(document: Document, stored: Document) -> bool:
+    """Say whether the stored document has the same content: the LB API completes names and defaults."""
+    return bool(_content(document) == _content(stored))
+
+
+def _content(value: Any) -> Any:
+    if isinstance(value, list):
+        return sorted((_content(v) for v in value), key=lambda v: json.dumps(v, sort_keys=True))
+    if isinstance(value, dict):
+        member = "address" in value and "port" in value
+        return {
+            k: _content(v)
+            for k, v in value.items()
+            if not (k in _DEFAULTS and v == _DEFAULTS[k]) and not (k == "name" and (member or "forward" in value))
+        }
+    return value
+
+
+def _places(stored: Stored) -> dict[str, Document]:
+    """Return the stored places of members by their names."""
+    return {
+        translate.member_name(m["address"], m["port"]): {k: m[k] for k in _LOCATED if k in m}
+        for known in stored
+        if known
+        for pool in known[0].get("pools") or []
+        for m in pool.get("members") or []
+    }
+
+
+def _zone(name: str) -> Document:
+    """Return the metadata of an availability zone, from Octavia's API."""
+    octavia = service.octavia()
+    zone = octavia.call("GET", f"/v2/lbaas/availabilityzones/{name}")["availability_zone"]
+    profile = octavia.call("GET", f"/v2/lbaas/availabilityzoneprofiles/{zone['availability_zone_profile_id']}")
+    data: Document = json.loads(profile["availability_zone_profile"]["availability_zone_data"])
+    return data
+
+
+def _raise(problem: Problem, project: str) -> None:
+    """Raise a problem of the LB API as an error of the driver, with the server's text."""
+    text = f"LB API: {problem}"
+    if problem.status == 409 or (problem.status == 422 and "address" in problem.fields):
+        errors.conflict(text)
+    if problem.status in (400, 422):
+        errors.unsupported(text)
+    if problem.status == 404:
+        errors.failed(
+            f"{text}. Project {project} isn't known to the LB API: in a cluster it needs a namespace, and a role "
+            "binding of the LB API's account there"
+        )
+    if problem.status in (0, 429, 503):
+        errors.failed(f"{text}. Repeat the request")
+    errors.failed(text)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to OpenStack's services, with Octavia's service credentials."""
+
+from typing import Any
+
+from keystoneauth1 import adapter
+from keystoneauth1 import exceptions as keystone
+from oslo_config import cfg
+
+from fairlead_octavia_provider import errors, options
+
+
+class Changed(Exception):
+    """Another client has changed the object meanwhile (412)."""
+
+
+class Service:
+    """One of OpenStack's services, by its adapter of keystoneauth1."""
+
+    def __init__(self, name: str, client: Any) -> None:
+        self.name, self._client = name, client
+
+    def call(self, method: str, path: str, *, missing: bool = False, **kwargs: Any) -> Any:
+        """Return the body of an answer; None for 404 if missing says that this is an answer."""
+        kwargs.setdefault("timeout", options.register().neutron_timeout)
+        try:
+            answer = self._client.request(path, method, raise_exc=True, **kwargs)
+        except keystone.http.PreconditionFailed as error:
+            raise Changed from error
+        except keystone.ClientException as error:
+            if missing and isinstance(error, keystone.http.NotFound):
+                return None
+            return errors.failed(f"{self.name}: {error}")
+        return answer.json() if answer.content else None
+
+
+def neutron() -> Service:
+    """Return Neutron with the options of [neutron] and [service_auth], as Octavia's own client has them."""
+    group = cfg.CONF.neutron
+    return Service(
+        "Neutron",
+        adapter.Adapter(
+            session=_session("neutron"),
+            service_type=group.service_type or "network",
+            interface=group.valid_interfaces,
+            region_name=group.region_name,
+            endpoint_override=group.endpoint_override,
+            connect_retries=1,
+        ),
+    )
+
+
+def octavia() -> Service:
+    """Return Octavia's API with the credentials of [service_auth]."""
+    conf = options.register()
+    return Service(
+        "Octavia",
+        adapter.Adapter(
+            session=_session("service_auth"),
+            service_type="load-balancer",
+            interface=conf.octavia_interface,
+            region_name=conf.octavia_region,
+            endpoint_override=conf.octavia_endpoint,
+            connect_retries=1,
+        ),
+    )
+
+
+def _session(group: str) -> Any:
+    """Return a session as Octavia makes its own. Octavia is imported here, where its configuration has been read."""
+    from octavia.common import keystone as octavia_keystone
+
+    return octavia_keystone.KeystoneSession(group).get_session()
