@@ -84,7 +84,7 @@ class Agent:
         """Return how long the LB API may wait for changes: not at all while some aren't reported."""
         if self._changed:
             return 0
-        return max(self._searched + self.conf.pending_interval - now, 0)
+        return float(max(self._searched + self.conf.pending_interval - now, 0))
 
     def _stand_by(self, pause: float) -> None:
         """Forget all, as another agent reports now."""

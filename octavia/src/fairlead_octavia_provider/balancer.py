@@ -77,8 +77,10 @@ class Balancer:
             self.tree, placement, segments, lambda member: self._place(member, placement, places, lenient)
         )
         different = [
-            at for at, document in enumerate(wanted) if stored[at] is None or not same(document, stored[at][0])
-        ]  # type: ignore[index]
+            at
+            for at, (document, known) in enumerate(zip(wanted, stored, strict=True))
+            if known is None or not same(document, known[0])
+        ]
         if dry or not different:
             return bool(different)
         added = self._allow(placement)

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from oslo_config import cfg
+from oslo_config import cfg, types
 
 GROUP = "fairlead"
 
@@ -17,7 +17,7 @@ OPTIONS = [
     cfg.ListOpt(
         "api_urls",
         default=["http://127.0.0.1:9575"],
-        item_type=cfg.types.URI(schemes=["http", "https"]),
+        item_type=types.URI(schemes=["http", "https"]),
         help="URLs of the LB API's servers. The next one is used when one can't be reached.",
     ),
     cfg.StrOpt("api_token_file", help="File with the bearer token of a client of all projects."),

@@ -139,7 +139,9 @@ def _persistence(persistence: Part, what: str) -> None:
         errors.unsupported(f"{what}: session_persistence {kind} isn't supported; SOURCE_IP is")
     granularity = persistence.get("persistence_granularity")
     if granularity and str(granularity) not in _ONE_ADDRESS:
-        errors.unsupported(f"{what}: persistence_granularity {granularity} isn't supported; persistence is by address")
+        errors.unsupported(
+            f"{what}: session_persistence: persistence_granularity {granularity} isn't supported; persistence is by address"
+        )
 
 
 def _ports(tree: Part, pool: Part, placement: Placement) -> None:

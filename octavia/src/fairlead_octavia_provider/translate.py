@@ -113,7 +113,7 @@ def _pool(pool: Part, placement: Placement, place: Place) -> Document:
     monitor = pool.get("healthmonitor")
     if monitor and monitor.get("admin_state_up") is not False:
         found["healthCheck"] = _check(monitor)
-    icmp = bool(monitor) and monitor["type"] == "PING"
+    icmp = monitor is not None and monitor["type"] == "PING"
     members = [_member(m, place, icmp) for m in pool["members"]]
     found["members"] = [m for m in members if m is not None]
     return found
