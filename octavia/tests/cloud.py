@@ -20,9 +20,11 @@ class Cloud:
 
     def __init__(self) -> None:
         self.networks = {
-            VIP_NETWORK: _network(VIP_NETWORK, "vlan", VIP_VLAN), MEMBER_NETWORK: _network(MEMBER_NETWORK, "vlan", VLAN),
-            "flat": _network("flat", "flat", None), "vxlan": _network("vxlan", "vxlan", 5001),
-        }  # fmt: skip
+            VIP_NETWORK: _network(VIP_NETWORK, "vlan", VIP_VLAN),
+            MEMBER_NETWORK: _network(MEMBER_NETWORK, "vlan", VLAN),
+            "flat": _network("flat", "flat", None),
+            "vxlan": _network("vxlan", "vxlan", 5001),
+        }
         self.subnets = {
             VIP_SUBNET: _subnet(VIP_SUBNET, VIP_NETWORK, "198.18.0.0/15"),
             VIP_SUBNET6: _subnet(VIP_SUBNET6, VIP_NETWORK, "2001:db8::/32"),
@@ -44,11 +46,19 @@ class Cloud:
         """Add a port with an address."""
         at = len(self.ports)
         port = {
-            "id": f"port-{at}", "mac_address": f"fa:16:3e:00:00:{at:02x}", "device_owner": "compute:nova", "device_id": "vm",
-            "network_id": self.subnets[subnet]["network_id"], "fixed_ips": [{"ip_address": address, "subnet_id": subnet}],
-            "allowed_address_pairs": [], "tags": [], "port_security_enabled": True, "revision_number": 1,
-            "binding:host_id": "compute1", **fields,
-        }  # fmt: skip
+            "id": f"port-{at}",
+            "mac_address": f"fa:16:3e:00:00:{at:02x}",
+            "device_owner": "compute:nova",
+            "device_id": "vm",
+            "network_id": self.subnets[subnet]["network_id"],
+            "fixed_ips": [{"ip_address": address, "subnet_id": subnet}],
+            "allowed_address_pairs": [],
+            "tags": [],
+            "port_security_enabled": True,
+            "revision_number": 1,
+            "binding:host_id": "compute1",
+            **fields,
+        }
         self.ports[port["id"]] = port
         return port
 
@@ -58,8 +68,11 @@ class Cloud:
 
     def pairs(self) -> set[tuple[str, str]]:
         """Return all allowed address pairs: a member's address and the VIP."""
-        return {(p["fixed_ips"][0]["ip_address"], pair["ip_address"])
-                for p in self.ports.values() for pair in p["allowed_address_pairs"]}  # fmt: skip
+        return {
+            (p["fixed_ips"][0]["ip_address"], pair["ip_address"])
+            for p in self.ports.values()
+            for pair in p["allowed_address_pairs"]
+        }
 
     def adapter(self) -> adapter.Adapter:
         """Return a client of keystoneauth1 without authentication."""
@@ -130,8 +143,11 @@ class Cloud:
             found = [o for o in objects if o["id"] == identifier or o.get("name") == identifier]
             return (200, {kind.removesuffix("s"): found[0]}) if found else (404, {})
         markers = query.pop("marker", [])
-        found = [o for o in objects if all(str(o.get(k.replace("load_balancer_id", "loadbalancer_id"))) == v[0]
-                                           for k, v in query.items())]  # fmt: skip
+        found = [
+            o
+            for o in objects
+            if all(str(o.get(k.replace("load_balancer_id", "loadbalancer_id"))) == v[0] for k, v in query.items())
+        ]
         start = next((at + 1 for at, o in enumerate(found) if [o["id"]] == markers), 0)
         page = found[start : start + 2]
         text = "&".join(f"{k}={v[0]}" for k, v in query.items())

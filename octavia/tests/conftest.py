@@ -29,7 +29,7 @@ addressPools:
 loadBalancers:
   memberNetworks: [10.0.0.0/8, "fd00::/8"]
   memberMACs: true
-  segments: [{type: vlan, first: 1, last: 4094}, {type: vxlan, first: 1, last: 9999}, {type: geneve, first: 1, last: 9999}]
+  segments: [{type: vlan, first: 1, last: 4094}, {type: vxlan, first: 1, last: 9999}]
   tunnelEnds: [192.0.2.0/24]
 services:
   perNamespace: {services: 200, backends: 400}
@@ -51,8 +51,23 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    command = [BINARY, "apiserver", "--create", "--data", folder / "data", "--policy", folder / "policy.yaml", "--tokens",
-               folder / "tokens.yaml", "--listen", address, "--metrics-address", "", "--rate", "1000"]  # fmt: skip
+    command: list[str | pathlib.Path] = [
+        BINARY,
+        "apiserver",
+        "--create",
+        "--data",
+        folder / "data",
+        "--policy",
+        folder / "policy.yaml",
+        "--tokens",
+        folder / "tokens.yaml",
+        "--listen",
+        address,
+        "--metrics-address",
+        "",
+        "--rate",
+        "1000",
+    ]
     with open(folder / "log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             _await(f"http://{address}/v1/openapi.json", process)
@@ -76,7 +91,7 @@ def _await(url: str, process: "subprocess.Popen[bytes]") -> None:
     pytest.fail("the API server doesn't answer")
 
 
-@pytest.fixture()
+@pytest.fixture
 def conf() -> Iterator[Any]:
     """Return the group [fairlead] with its defaults. Overrides end with the test."""
     yield options.register()
@@ -94,27 +109,27 @@ def override(**values: Any) -> None:
         cfg.CONF.set_override(name, value, group=options.GROUP)
 
 
-@pytest.fixture()
+@pytest.fixture
 def cloud() -> Iterator[Cloud]:
     """Return Neutron and Octavia's API, served over HTTP."""
     with Cloud() as found:
         yield found
 
 
-@pytest.fixture()
+@pytest.fixture
 def database() -> Database:
     """Return Octavia's database: its own data models, without SQL."""
     return Database()
 
 
-@pytest.fixture()
+@pytest.fixture
 def api(conf: Any, server: tuple[str, str]) -> Client:
     """Return a client of the real server."""
     override(api_urls=[server[0]], api_token_file=server[1])
     return Client()
 
 
-@pytest.fixture()
+@pytest.fixture
 def provider(api: Client, cloud: Cloud, database: Database, monkeypatch: pytest.MonkeyPatch) -> driver.Driver:
     """Return the driver with the real LB API."""
     connect(api, cloud, database, monkeypatch)

@@ -35,45 +35,107 @@ class Database:
     def balancer(self, **fields: Any) -> models.LoadBalancer:
         """Commit a load balancer without parts."""
         identifier = fields.pop("id", None) or new_id()
-        vip = models.Vip(load_balancer_id=identifier, ip_address=str(ipaddress.ip_address(next(_vips))), sg_ids=[],
-                         subnet_id=VIP_SUBNET, network_id=VIP_NETWORK, port_id=f"vip-{identifier}")  # fmt: skip
-        self.balancers[identifier] = balancer = models.LoadBalancer(**{
-            "id": identifier, "project_id": f"p{uuid.uuid4().hex[:31]}", "name": "lb", "enabled": True, "vip": vip,
-            "additional_vips": [], "listeners": [], "pools": [], **fields,
-        })  # fmt: skip
+        vip = models.Vip(
+            load_balancer_id=identifier,
+            ip_address=str(ipaddress.ip_address(next(_vips))),
+            sg_ids=[],
+            subnet_id=VIP_SUBNET,
+            network_id=VIP_NETWORK,
+            port_id=f"vip-{identifier}",
+        )
+        self.balancers[identifier] = balancer = models.LoadBalancer(
+            **{
+                "id": identifier,
+                "project_id": f"p{uuid.uuid4().hex[:31]}",
+                "name": "lb",
+                "enabled": True,
+                "vip": vip,
+                "additional_vips": [],
+                "listeners": [],
+                "pools": [],
+                **fields,
+            }
+        )
         return balancer
 
     def listener(self, balancer: models.LoadBalancer, **fields: Any) -> models.Listener:
         """Make a listener, with Octavia's defaults."""
-        return models.Listener(**{
-            "id": new_id(), "project_id": balancer.project_id, "load_balancer_id": balancer.id, "protocol": "TCP",
-            "protocol_port": 80, "connection_limit": -1, "enabled": True, "load_balancer": balancer, "name": "",
-            "timeout_client_data": 50000, "timeout_member_connect": 5000, "timeout_member_data": 50000,
-            "timeout_tcp_inspect": 0, "client_authentication": "NONE", "insert_headers": {}, **fields,
-        })  # fmt: skip
+        return models.Listener(
+            **{
+                "id": new_id(),
+                "project_id": balancer.project_id,
+                "load_balancer_id": balancer.id,
+                "protocol": "TCP",
+                "protocol_port": 80,
+                "connection_limit": -1,
+                "enabled": True,
+                "load_balancer": balancer,
+                "name": "",
+                "timeout_client_data": 50000,
+                "timeout_member_connect": 5000,
+                "timeout_member_data": 50000,
+                "timeout_tcp_inspect": 0,
+                "client_authentication": "NONE",
+                "insert_headers": {},
+                **fields,
+            }
+        )
 
     def pool(self, balancer: models.LoadBalancer, **fields: Any) -> models.Pool:
         """Make a pool, with Octavia's defaults."""
-        return models.Pool(**{
-            "id": new_id(), "project_id": balancer.project_id, "load_balancer_id": balancer.id, "protocol": "TCP",
-            "lb_algorithm": "SOURCE_IP_PORT", "enabled": True, "load_balancer": balancer, "tls_enabled": False, "name": "",
-            **fields,
-        })  # fmt: skip
+        return models.Pool(
+            **{
+                "id": new_id(),
+                "project_id": balancer.project_id,
+                "load_balancer_id": balancer.id,
+                "protocol": "TCP",
+                "lb_algorithm": "SOURCE_IP_PORT",
+                "enabled": True,
+                "load_balancer": balancer,
+                "tls_enabled": False,
+                "name": "",
+                **fields,
+            }
+        )
 
     def member(self, pool: models.Pool, address: str = "10.0.0.11", **fields: Any) -> models.Member:
         """Make a member, with Octavia's defaults."""
-        return models.Member(**{
-            "id": new_id(), "project_id": pool.project_id, "pool_id": pool.id, "ip_address": address, "protocol_port": 80,
-            "weight": 1, "subnet_id": MEMBER_SUBNET, "enabled": True, "backup": False, "pool": pool, "name": "",
-            "vnic_type": "normal", **fields,
-        })  # fmt: skip
+        return models.Member(
+            **{
+                "id": new_id(),
+                "project_id": pool.project_id,
+                "pool_id": pool.id,
+                "ip_address": address,
+                "protocol_port": 80,
+                "weight": 1,
+                "subnet_id": MEMBER_SUBNET,
+                "enabled": True,
+                "backup": False,
+                "pool": pool,
+                "name": "",
+                "vnic_type": "normal",
+                **fields,
+            }
+        )
 
     def monitor(self, pool: models.Pool, **fields: Any) -> models.HealthMonitor:
         """Make a health monitor."""
-        return models.HealthMonitor(**{
-            "id": new_id(), "project_id": pool.project_id, "pool_id": pool.id, "type": "TCP", "delay": 5, "timeout": 3,
-            "rise_threshold": 2, "fall_threshold": 3, "enabled": True, "pool": pool, "name": "", **fields,
-        })  # fmt: skip
+        return models.HealthMonitor(
+            **{
+                "id": new_id(),
+                "project_id": pool.project_id,
+                "pool_id": pool.id,
+                "type": "TCP",
+                "delay": 5,
+                "timeout": 3,
+                "rise_threshold": 2,
+                "fall_threshold": 3,
+                "enabled": True,
+                "pool": pool,
+                "name": "",
+                **fields,
+            }
+        )
 
     def commit(self, part: Any) -> Any:
         """Put a part where it belongs."""

@@ -75,13 +75,26 @@ class LBAPI:
         document, _ = self.documents[project, name]
         good = {"provisioningStatus": "ACTIVE", "operatingStatus": "ONLINE"}
         return {
-            "name": name, **good, "address": document["address"],
+            "name": name,
+            **good,
+            "address": document["address"],
             "listeners": [{"name": li["name"], **good, "pool": li.get("pool", "")} for li in document["listeners"]],
-            "pools": [{"name": p["name"], **good, "members": [
-                {"name": f"{m['address']}:{m['port']}", "provisioningStatus": "ACTIVE",
-                 "operatingStatus": "ONLINE" if "healthCheck" in p else "NO_MONITOR"} for m in p["members"]
-            ]} for p in document["pools"]],
-        }  # fmt: skip
+            "pools": [
+                {
+                    "name": p["name"],
+                    **good,
+                    "members": [
+                        {
+                            "name": f"{m['address']}:{m['port']}",
+                            "provisioningStatus": "ACTIVE",
+                            "operatingStatus": "ONLINE" if "healthCheck" in p else "NO_MONITOR",
+                        }
+                        for m in p["members"]
+                    ],
+                }
+                for p in document["pools"]
+            ],
+        }
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Any, headers: dict[str, str]) -> Any:
         """Return status code, headers and body."""
@@ -129,9 +142,18 @@ class LBAPI:
             self.holder, self.until = query["holder"], now + self.lease
             since = int(query.get("since", 0))
             self._lock.wait_for(lambda: any(v > since for v in self.versions.values()), float(query["wait"]))
-            items = [{"project": p, "name": n, "generation": str(self.documents[p, n][1]), "readyNodes": 1,
-                      "status": self.status(p, n), "statistics": self.statistics.get((p, n))}
-                     for (p, n), v in self.versions.items() if v > since]  # fmt: skip
+            items = [
+                {
+                    "project": p,
+                    "name": n,
+                    "generation": str(self.documents[p, n][1]),
+                    "readyNodes": 1,
+                    "status": self.status(p, n),
+                    "statistics": self.statistics.get((p, n)),
+                }
+                for (p, n), v in self.versions.items()
+                if v > since
+            ]
             items += [{"project": p, "name": n, "deleted": True} for (p, n), v in self.deleted.items() if v > since]
             newest = max([since, *self.versions.values(), *self.deleted.values()])
             return 200, {}, {"version": str(newest), "complete": since == 0, "lease": self.lease, "items": items}

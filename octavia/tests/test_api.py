@@ -16,7 +16,7 @@ from tests.lbapi import LBAPI
 OPENAPI = pathlib.Path(__file__).parents[2] / "internal/apiserver/openapi.json"
 
 
-@pytest.fixture()
+@pytest.fixture
 def fake(conf: Any) -> Iterator[LBAPI]:
     with LBAPI() as found:
         override(api_urls=[found.url], api_timeout=2)

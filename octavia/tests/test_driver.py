@@ -30,19 +30,30 @@ def test_create_all_in_one(provider: Driver, api: Client, database: Database, cl
     pool, listener = balancer.pools[0], balancer.listeners[0]
     segment = {"type": "vlan", "id": VLAN}
     assert found == {
-        "name": balancer.id, "address": balancer.vip.ip_address, "forward": "l2dsr", "labels": {"octavia": balancer.id},
+        "name": balancer.id,
+        "address": balancer.vip.ip_address,
+        "forward": "l2dsr",
+        "labels": {"octavia": balancer.id},
         "segment": {"type": "vlan", "id": VIP_VLAN},
         "listeners": [{"name": listener.id, "port": 80, "protocol": "TCP", "pool": pool.id, "enabled": True}],
-        "pools": [{
-            "name": pool.id, "sessionAffinity": "None",
-            "healthCheck": {"type": "tcp", "interval": "5s", "timeout": "3s", "rise": 2, "fall": 3},
-            "members": [
-                {"address": f"10.0.0.{at}", "port": 80, "weight": 1, "segment": segment,
-                 "mac": cloud.at(f"10.0.0.{at}")["mac_address"]}
-                for at in (11, 12)
-            ],
-        }],
-    }  # fmt: skip
+        "pools": [
+            {
+                "name": pool.id,
+                "sessionAffinity": "None",
+                "healthCheck": {"type": "tcp", "interval": "5s", "timeout": "3s", "rise": 2, "fall": 3},
+                "members": [
+                    {
+                        "address": f"10.0.0.{at}",
+                        "port": 80,
+                        "weight": 1,
+                        "segment": segment,
+                        "mac": cloud.at(f"10.0.0.{at}")["mac_address"],
+                    }
+                    for at in (11, 12)
+                ],
+            }
+        ],
+    }
     vip = balancer.vip.ip_address
     assert cloud.pairs() == {("10.0.0.11", vip), ("10.0.0.12", vip)}
 
@@ -61,14 +72,28 @@ def test_parts_one_by_one(provider: Driver, api: Client, database: Database, clo
     member = database.member(pool)
     provider.member_create(db.member(member))
     database.commit(member)
-    monitor = database.monitor(pool, type="HTTP", http_method="HEAD", url_path="/up", expected_codes="200,202-204",
-                               domain_name="Shop.Example", http_version=1.1)  # fmt: skip
+    monitor = database.monitor(
+        pool,
+        type="HTTP",
+        http_method="HEAD",
+        url_path="/up",
+        expected_codes="200,202-204",
+        domain_name="Shop.Example",
+        http_version=1.1,
+    )
     provider.health_monitor_create(db.monitor(monitor))
     database.commit(monitor)
     assert document(api, balancer)["pools"][0]["healthCheck"] == {
-        "type": "http", "method": "HEAD", "path": "/up", "expectedCodes": "200,202-204", "host": "shop.example",
-        "interval": "5s", "timeout": "3s", "rise": 2, "fall": 3,
-    }  # fmt: skip
+        "type": "http",
+        "method": "HEAD",
+        "path": "/up",
+        "expectedCodes": "200,202-204",
+        "host": "shop.example",
+        "interval": "5s",
+        "timeout": "3s",
+        "rise": 2,
+        "fall": 3,
+    }
     provider.health_monitor_update(db.monitor(monitor), lib.HealthMonitor(healthmonitor_id=monitor.id, delay=9))
     assert document(api, balancer)["pools"][0]["healthCheck"]["path"] == "/up"
     assert document(api, balancer)["pools"][0]["healthCheck"]["interval"] == "9s"
@@ -130,8 +155,9 @@ def test_texts_and_equal_values_write_nothing(provider: Driver, api: Client, dat
     provider.listener_update(db.listener(listener), lib.Listener(listener_id=listener.id, **text))
     provider.pool_update(db.pool(pool), lib.Pool(pool_id=pool.id, **text))
     provider.member_update(db.member(pool.members[0]), lib.Member(member_id=pool.members[0].id, name="x"))
-    provider.health_monitor_update(db.monitor(pool.health_monitor),
-                                   lib.HealthMonitor(healthmonitor_id=pool.health_monitor.id, name="x"))  # fmt: skip
+    provider.health_monitor_update(
+        db.monitor(pool.health_monitor), lib.HealthMonitor(healthmonitor_id=pool.health_monitor.id, name="x")
+    )
     provider.loadbalancer_failover(balancer.id)
     assert database.calls == before
     provider.listener_update(db.listener(listener), lib.Listener(listener_id=listener.id, protocol_port=80))
@@ -197,9 +223,15 @@ def test_vip_port_of_refused_load_balancer(owned: bool, provider: Driver, databa
 def test_additional_vip(provider: Driver, api: Client, database: Database, cloud: Cloud) -> None:
     override(forward="l2dsr")
     balancer = database.served()
-    balancer.additional_vips = [models.AdditionalVip(
-        load_balancer_id=balancer.id, ip_address=f"2001:DB8:0::{balancer.id[:4]}", subnet_id=VIP_SUBNET6,
-        network_id=VIP_NETWORK, port_id="vip6")]  # fmt: skip
+    balancer.additional_vips = [
+        models.AdditionalVip(
+            load_balancer_id=balancer.id,
+            ip_address=f"2001:DB8:0::{balancer.id[:4]}",
+            subnet_id=VIP_SUBNET6,
+            network_id=VIP_NETWORK,
+            port_id="vip6",
+        )
+    ]
     listener = balancer.listeners[0]
     listener.allowed_cidrs = [models.ListenerCidr(listener_id=listener.id, cidr="10.0.0.0/8")]
     pool = balancer.pools[0]

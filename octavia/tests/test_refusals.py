@@ -2,6 +2,7 @@
 """Each option that isn't supported is refused by name wherever it arrives; values that mean "default" never are."""
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,47 +22,96 @@ IPVS = flavors.Placement("nat", "ipvs")
 REFUSED: dict[str, list[tuple[str, Any]]] = {
     "loadbalancer": [("vip_sg_ids", ["sg"]), ("vip_qos_policy_id", "qos")],
     "listener": [
-        ("connection_limit", 10), ("connection_limit", 0), ("protocol", "HTTP"), ("protocol", "SCTP"),
-        ("protocol", "TERMINATED_HTTPS"), ("protocol", "PROMETHEUS"), ("protocol", "HTTPS"),
-        ("default_tls_container_ref", "ref"), ("sni_container_refs", ["ref"]), ("client_ca_tls_container_ref", "ref"),
-        ("client_crl_container_ref", "ref"), ("client_authentication", "MANDATORY"),
-        ("insert_headers", {"X-Forwarded-For": "true"}), ("tls_versions", ["TLSv1"]), ("tls_ciphers", "x"),
-        ("alpn_protocols", ["x"]), ("hsts_max_age", 5), ("timeout_member_connect", 1), ("timeout_tcp_inspect", 1),
-        ("allowed_cidrs", [f"10.0.{at}.0/24" for at in range(257)]), ("l7policies", [{"l7policy_id": "x"}]),
+        ("connection_limit", 10),
+        ("connection_limit", 0),
+        ("protocol", "HTTP"),
+        ("protocol", "SCTP"),
+        ("protocol", "TERMINATED_HTTPS"),
+        ("protocol", "PROMETHEUS"),
+        ("protocol", "HTTPS"),
+        ("default_tls_container_ref", "ref"),
+        ("sni_container_refs", ["ref"]),
+        ("client_ca_tls_container_ref", "ref"),
+        ("client_crl_container_ref", "ref"),
+        ("client_authentication", "MANDATORY"),
+        ("insert_headers", {"X-Forwarded-For": "true"}),
+        ("tls_versions", ["TLSv1"]),
+        ("tls_ciphers", "x"),
+        ("alpn_protocols", ["x"]),
+        ("hsts_max_age", 5),
+        ("timeout_member_connect", 1),
+        ("timeout_tcp_inspect", 1),
+        ("allowed_cidrs", [f"10.0.{at}.0/24" for at in range(257)]),
+        ("l7policies", [{"l7policy_id": "x"}]),
     ],
     "pool": [
-        ("protocol", "PROXY"), ("protocol", "PROXYV2"), ("protocol", "HTTP"), ("lb_algorithm", "ROUND_ROBIN"),
-        ("lb_algorithm", "LEAST_CONNECTIONS"), ("session_persistence", {"type": "HTTP_COOKIE"}),
+        ("protocol", "PROXY"),
+        ("protocol", "PROXYV2"),
+        ("protocol", "HTTP"),
+        ("lb_algorithm", "ROUND_ROBIN"),
+        ("lb_algorithm", "LEAST_CONNECTIONS"),
+        ("session_persistence", {"type": "HTTP_COOKIE"}),
         ("session_persistence", {"type": "APP_COOKIE", "cookie_name": "x"}),
         ("session_persistence", {"type": "SOURCE_IP", "persistence_granularity": "255.255.0.0"}),
-        ("tls_enabled", True), ("tls_container_ref", "ref"), ("ca_tls_container_ref", "ref"), ("tls_ciphers", "x"),
+        ("tls_enabled", True),
+        ("tls_container_ref", "ref"),
+        ("ca_tls_container_ref", "ref"),
+        ("tls_ciphers", "x"),
     ],
     "member": [("vnic_type", "direct"), ("protocol_port", 81)],
     "healthmonitor": [("type", "SCTP"), ("type", "TLS-HELLO"), ("http_method", "POST"), ("http_method", "DELETE")],
-}  # fmt: skip
+}
 """Options by the kind of object."""
 
 DEFAULTS: dict[str, list[tuple[str, Any]]] = {
     "loadbalancer": [("vip_sg_ids", []), ("vip_sg_ids", None), ("vip_qos_policy_id", None), ("description", "x")],
     "listener": [
-        ("connection_limit", -1), ("connection_limit", None), ("allowed_cidrs", []), ("allowed_cidrs", None),
-        ("allowed_cidrs", ["0.0.0.0/0"]), ("insert_headers", {}), ("insert_headers", None), ("l7policies", []),
-        ("timeout_client_data", 50000), ("timeout_client_data", None), ("timeout_client_data", 60000),
-        ("timeout_member_connect", 5000), ("timeout_member_connect", None), ("timeout_tcp_inspect", 0),
-        ("tls_versions", []), ("tls_versions", ["TLSv1.2", "TLSv1.3"]), ("alpn_protocols", ["h2", "http/1.1", "http/1.0"]),
-        ("client_authentication", "NONE"), ("client_authentication", None), ("sni_container_refs", []),
-        ("hsts_preload", False), ("default_tls_container_ref", None), ("timeout_member_data", 50000),
+        ("connection_limit", -1),
+        ("connection_limit", None),
+        ("allowed_cidrs", []),
+        ("allowed_cidrs", None),
+        ("allowed_cidrs", ["0.0.0.0/0"]),
+        ("insert_headers", {}),
+        ("insert_headers", None),
+        ("l7policies", []),
+        ("timeout_client_data", 50000),
+        ("timeout_client_data", None),
+        ("timeout_client_data", 60000),
+        ("timeout_member_connect", 5000),
+        ("timeout_member_connect", None),
+        ("timeout_tcp_inspect", 0),
+        ("tls_versions", []),
+        ("tls_versions", ["TLSv1.2", "TLSv1.3"]),
+        ("alpn_protocols", ["h2", "http/1.1", "http/1.0"]),
+        ("client_authentication", "NONE"),
+        ("client_authentication", None),
+        ("sni_container_refs", []),
+        ("hsts_preload", False),
+        ("default_tls_container_ref", None),
+        ("timeout_member_data", 50000),
     ],
     "pool": [
-        ("session_persistence", None), ("session_persistence", {}), ("tls_enabled", False), ("tls_enabled", None),
+        ("session_persistence", None),
+        ("session_persistence", {}),
+        ("tls_enabled", False),
+        ("tls_enabled", None),
         ("session_persistence", {"type": "SOURCE_IP", "persistence_timeout": None, "persistence_granularity": None}),
         ("session_persistence", {"type": "SOURCE_IP", "persistence_granularity": "255.255.255.255"}),
-        ("tls_versions", []), ("alpn_protocols", None), ("lb_algorithm", "SOURCE_IP"), ("ca_tls_container_ref", None),
+        ("tls_versions", []),
+        ("alpn_protocols", None),
+        ("lb_algorithm", "SOURCE_IP"),
+        ("ca_tls_container_ref", None),
     ],
     "member": [("vnic_type", None), ("vnic_type", "normal"), ("backup", None), ("weight", 0), ("monitor_port", None)],
-    "healthmonitor": [("type", "PING"), ("type", "UDP-CONNECT"), ("http_method", None), ("domain_name", None),
-                      ("max_retries_down", None), ("expected_codes", None)],
-}  # fmt: skip
+    "healthmonitor": [
+        ("type", "PING"),
+        ("type", "UDP-CONNECT"),
+        ("http_method", None),
+        ("domain_name", None),
+        ("max_retries_down", None),
+        ("expected_codes", None),
+    ],
+}
 """Values that mean a default, or are supported."""
 
 
@@ -131,8 +181,13 @@ def test_any_combination(data: st.DataObject) -> None:
     bad = data.draw(st.none() | st.sampled_from(_cases(REFUSED)))
     way = data.draw(st.sampled_from(["create", "update"]))
     found = _balancer()
-    parts = {"loadbalancer": found, "listener": found["listeners"][0], "pool": found["pools"][0],
-             "member": found["pools"][0]["members"][0], "healthmonitor": found["pools"][0]["healthmonitor"]}  # fmt: skip
+    parts = {
+        "loadbalancer": found,
+        "listener": found["listeners"][0],
+        "pool": found["pools"][0],
+        "member": found["pools"][0]["members"][0],
+        "healthmonitor": found["pools"][0]["healthmonitor"],
+    }
     for kind, name, value in defaults:
         if not (bad and bad[0] == kind and name in (bad[1], "type")):
             parts[kind][name] = value
@@ -176,12 +231,16 @@ def test_algorithms(algorithm: str) -> None:
 
 @pytest.mark.usefixtures("conf")
 def test_ports_in_any_order() -> None:
-    """Member, pool and listener with different ports are refused whichever comes last, and not while they don't meet."""
-    steps = {
-        "member": lambda f: tree.pool_of(f, "p")["members"].append({"member_id": "m", "address": "10.0.0.1", "protocol_port": 81}),
+    """Member, pool and listener with different ports are refused whichever comes last, not before they meet."""
+    steps: dict[str, Callable[[Part], Any]] = {
+        "member": lambda f: tree.pool_of(f, "p")["members"].append(
+            {"member_id": "m", "address": "10.0.0.1", "protocol_port": 81}
+        ),
         "listener": lambda f: tree.put_listener(f, {"listener_id": "l", "protocol": "TCP", "protocol_port": 80}),
-        "meeting": lambda f: tree.put_listener(f, {"listener_id": "l", "protocol": "TCP", "protocol_port": 80, "default_pool_id": "p"}),
-    }  # fmt: skip
+        "meeting": lambda f: tree.put_listener(
+            f, {"listener_id": "l", "protocol": "TCP", "protocol_port": 80, "default_pool_id": "p"}
+        ),
+    }
     for order in itertools.permutations(steps):
         found: Part = {"loadbalancer_id": "b", "listeners": [], "pools": []}
         tree.put_pool(found, {"pool_id": "p", "protocol": "TCP"})

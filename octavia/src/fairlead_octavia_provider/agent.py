@@ -5,6 +5,7 @@ One agent reports at a time: the LB API grants the lease. A round waits for chan
 and sends the differences as one message. What isn't reported is found again by the next round, after any crash.
 """
 
+import math
 import os
 import socket
 import time
@@ -56,6 +57,7 @@ class Agent:
         self.library, self.neutron = library, neutron
         self.holder = f"{socket.gethostname()}/{os.getpid()}"
         self.version = ""
+        self._behind = False
         self._lease = self._searched = self._followed = 0.0
         self._changed: dict[str, None] = {}  # IDs of load balancers with changed statuses, in their order
         self._answers: dict[str, Part] = {}  # items of changes, by names of documents
@@ -75,16 +77,17 @@ class Agent:
         self._take(answer)
         pending = self._pending()
         others = [identifier for identifier in self._changed if identifier not in pending][:_MOST]
-        self._report([*pending, *others])
+        self._behind = self._report([*pending, *others]) and bool(self._changed)
         self._report_statistics(answer["items"])
         self.version = answer["version"]
         self._follow_ports()
 
-    def _wait(self, now: float) -> float:
-        """Return how long the LB API may wait for changes: not at all while some aren't reported."""
-        if self._changed:
+    def _wait(self, now: float) -> int:
+        """Return how long the LB API may wait for changes: whole seconds, none while a round had too many of them."""
+        if self._behind:
             return 0
-        return float(max(self._searched + self.conf.pending_interval - now, 0))
+        left: float = self._searched + self.conf.pending_interval - now
+        return max(math.ceil(left), 1)
 
     def _stand_by(self, pause: float) -> None:
         """Forget all, as another agent reports now."""
@@ -117,10 +120,13 @@ class Agent:
         if now < self._searched + self.conf.pending_interval and not self._changed:
             return []
         self._searched = now
-        return self.state.pending()
+        pending = self.state.pending()
+        for identifier in pending:
+            self._known.pop(identifier, None)
+        return pending
 
-    def _report(self, identifiers: list[str]) -> None:
-        """Send the statuses of load balancers as one message."""
+    def _report(self, identifiers: list[str]) -> bool:
+        """Send the statuses of load balancers as one message, and say whether all have been sent."""
         messages = {}
         for identifier in identifiers:
             try:
@@ -136,6 +142,7 @@ class Agent:
                 self._changed.pop(identifier, None)
             else:
                 self._known.pop(identifier, None)
+        return len(sent) == len(identifiers)
 
     def _message(self, identifier: str) -> status.Message:
         """Return the message of a load balancer: by its current status if it is pending, else by the last change."""
@@ -143,8 +150,6 @@ class Agent:
         if known is None:
             return status.merge([])  # it has been deleted
         pending = known["provisioning_status"] in PENDING
-        if pending:
-            known = self.state.read(identifier) or known
         self._known[identifier] = known
         names = translate.names({"loadbalancer_id": identifier, "additional_vips": known.get("additional_vips")})
         # Octavia's view comes first: the LB API's is at least as new.

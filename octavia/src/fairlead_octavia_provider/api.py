@@ -86,9 +86,9 @@ class Client:
                 return
             query["continue"] = page["continue"]
 
-    def changes(self, holder: str, since: str, wait: float) -> Document:
+    def changes(self, holder: str, since: str, wait: int) -> Document:
         """Return statuses and statistics of all projects that changed since a version: a long poll."""
-        query = {"labelSelector": MARK, "holder": holder, "wait": str(int(wait))}
+        query = {"labelSelector": MARK, "holder": holder, "wait": str(wait)}
         if since:
             query["since"] = since
         answer: Document = self._request("GET", "/v1/statuses", query=query, wait=wait).json()

@@ -140,7 +140,7 @@ def _persistence(persistence: Part, what: str) -> None:
     granularity = persistence.get("persistence_granularity")
     if granularity and str(granularity) not in _ONE_ADDRESS:
         errors.unsupported(
-            f"{what}: session_persistence: persistence_granularity {granularity} isn't supported; persistence is by address"
+            f"{what}: session_persistence: persistence_granularity {granularity} isn't supported, only one address is"
         )
 
 

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Members' places and allowed address pairs in Neutron."""
+
+import pytest
+from octavia_lib.api.drivers import exceptions
+
+from fairlead_octavia_provider import service
+from fairlead_octavia_provider.neutron import Neutron
+from tests.cloud import MEMBER_SUBNET, VLAN, Cloud
+
+VIP, FIRST, SECOND = "2001:db8:1111:2222:3333:4444:5555:6666", "11111111-1111", "22222222-2222"
+
+
+@pytest.fixture
+def neutron(conf: object, cloud: Cloud) -> Neutron:
+    return Neutron(service.Service("Neutron", cloud.adapter()))
+
+
+def test_place(neutron: Neutron, cloud: Cloud) -> None:
+    cloud.port("10.1.0.5", "flat-subnet")
+    cloud.port("10.2.0.5", "vxlan-subnet", **{"binding:host_id": "compute1"})
+    cloud.agents = [{"host": "compute1", "configurations": {"tunneling_ip": "192.0.2.7"}}]
+    assert neutron.member("10.0.0.11", MEMBER_SUBNET).segment == {"type": "vlan", "id": VLAN}
+    assert neutron.member("10.1.0.5", "flat-subnet").segment is None
+    place = neutron.member("10.2.0.5", "vxlan-subnet")
+    assert (place.segment, place.tunnel_end) == ({"type": "vxlan", "id": 5001}, "192.0.2.7")
+    reads = [path for _, path in cloud.requests if "/subnets/" in path]
+    neutron.member("10.0.0.12", MEMBER_SUBNET)
+    assert [path for _, path in cloud.requests if "/subnets/" in path] == reads, "a subnet was read twice"
+
+
+@pytest.mark.parametrize(
+    ("address", "subnet", "match"),
+    [
+        ("10.0.0.99", MEMBER_SUBNET, "Neutron has 0 ports"),
+        ("10.1.0.5", MEMBER_SUBNET, "isn't in its subnet"),
+        ("10.0.0.11", "none", "no subnet none"),
+        ("10.2.0.9", "vxlan-subnet", "no tunneling_ip"),
+    ],
+)
+def test_unknown_member(address: str, subnet: str, match: str, neutron: Neutron, cloud: Cloud) -> None:
+    cloud.port("10.2.0.9", "vxlan-subnet")
+    with pytest.raises((exceptions.DriverError, exceptions.UnsupportedOptionError), match=match):
+        neutron.member(address, subnet)
+
+
+def test_network_without_provider_attributes(neutron: Neutron, cloud: Cloud) -> None:
+    cloud.networks["member-network"] = {"id": "member-network"}
+    with pytest.raises(exceptions.DriverError, match="a role"):
+        neutron.member("10.0.0.11", MEMBER_SUBNET)
+
+
+def test_pairs(neutron: Neutron, cloud: Cloud) -> None:
+    port = cloud.at("10.0.0.11")
+    port["allowed_address_pairs"] = [{"ip_address": "10.9.9.9"}]
+    assert neutron.allow(port["id"], VIP, FIRST)
+    assert not neutron.allow(port["id"], VIP, FIRST)
+    assert neutron.allow(port["id"], VIP, SECOND)
+    assert [p["ip_address"] for p in port["allowed_address_pairs"]] == ["10.9.9.9", VIP]
+    neutron.disallow(port["id"], VIP, FIRST)
+    assert [p["ip_address"] for p in port["allowed_address_pairs"]] == ["10.9.9.9", VIP], "the second one needs it"
+    neutron.disallow(port["id"], VIP, SECOND)
+    neutron.disallow(port["id"], VIP, SECOND)
+    assert port["allowed_address_pairs"] == [{"ip_address": "10.9.9.9"}]
+    assert port["tags"] == []
+
+
+def test_pair_of_the_user_stays(neutron: Neutron, cloud: Cloud) -> None:
+    port = cloud.at("10.0.0.11")
+    port["allowed_address_pairs"] = [{"ip_address": VIP}]
+    assert not neutron.allow(port["id"], VIP, FIRST)
+    neutron.disallow(port["id"], VIP, FIRST)
+    assert port["allowed_address_pairs"] == [{"ip_address": VIP}]
+
+
+def test_port_without_security(neutron: Neutron, cloud: Cloud) -> None:
+    port = cloud.at("10.0.0.11")
+    port["port_security_enabled"] = False
+    assert not neutron.allow(port["id"], VIP, FIRST)
+    assert not neutron.allow("none", VIP, FIRST)
