@@ -11,7 +11,7 @@ import pytest
 from octavia_lib.api.drivers import exceptions, provider_base
 from oslo_config import cfg
 
-from fairlead_octavia_provider import driver, options, tree
+from fairlead_octavia_provider import driver, options, service, tree
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -58,3 +58,15 @@ def test_size() -> None:
 def test_layer_7_is_not_implemented() -> None:
     with pytest.raises(exceptions.NotImplementedError):
         driver.Driver().l7policy_create(None)
+
+
+def test_services_have_octavias_options(conf: object) -> None:
+    """Region, interface and endpoint of [neutron] are Octavia's own."""
+    cfg.CONF.set_override("auth_type", "none", group="service_auth")
+    cfg.CONF.set_override("auth_section", "service_auth", group="neutron")
+    cfg.CONF.set_override("endpoint_override", "http://127.0.0.1:9", group="neutron")
+    options.register()
+    cfg.CONF.set_override("octavia_endpoint", "http://127.0.0.1:9", group=options.GROUP)
+    for made in (service.neutron(), service.octavia()):
+        with pytest.raises(exceptions.DriverError, match=made.name):
+            made.call("GET", "/")

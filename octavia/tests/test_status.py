@@ -27,7 +27,7 @@ def balancer(members: int = 1) -> Part:
 
 def served(word: str = "ONLINE", members: int = 1, **fields: Any) -> Part:
     names = [f"10.0.0.1:{at}" for at in range(members)]
-    parts = {
+    parts: dict[str, Any] = {
         "listeners": [answer("l", word if members else "OFFLINE")],
         "pools": [answer("p", word if members else "OFFLINE", members=[answer(name, word) for name in names])],
     }

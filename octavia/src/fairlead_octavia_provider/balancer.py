@@ -20,16 +20,7 @@ Stored = list[tuple[Document, str] | None]
 
 _ATTEMPTS = 4
 _LOCATED = ("mac", "segment", "tunnelEnd")
-_DEFAULTS: Document = {
-    "enabled": True,
-    "protocol": "TCP",
-    "weight": 1,
-    "sessionAffinity": "None",
-    "backup": False,
-    "members": [],
-    "pools": [],
-    "listeners": [],
-}
+_DEFAULTS: Document = {"enabled": True, "protocol": "TCP", "weight": 1, "sessionAffinity": "None", "backup": False}
 
 
 class Balancer:
@@ -76,11 +67,7 @@ class Balancer:
         wanted = translate.documents(
             self.tree, placement, segments, lambda member: self._place(member, placement, places, lenient)
         )
-        different = [
-            at
-            for at, (document, known) in enumerate(zip(wanted, stored, strict=True))
-            if known is None or not same(document, known[0])
-        ]
+        different = [at for at, known in enumerate(stored) if known is None or not same(wanted[at], known[0])]
         if dry or not different:
             return bool(different)
         added = self._allow(placement)
@@ -211,7 +198,9 @@ def _content(value: Any) -> Any:
         return {
             k: _content(v)
             for k, v in value.items()
-            if not (k in _DEFAULTS and v == _DEFAULTS[k]) and not (k == "name" and (member or "forward" in value))
+            if v != []
+            and not (k in _DEFAULTS and v == _DEFAULTS[k])
+            and not (k == "name" and (member or "forward" in value))
         }
     return value
 

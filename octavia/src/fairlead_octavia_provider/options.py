@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from oslo_config import cfg, types
+from oslo_config import cfg
 
 GROUP = "fairlead"
 
@@ -14,71 +14,21 @@ DATA_PLANES = ("xdp", "ipvs")
 """Data planes of nodes. ROUND_ROBIN and LEAST_CONNECTIONS need ipvs, MAC addresses and segments xdp."""
 
 OPTIONS = [
-    cfg.ListOpt(
-        "api_urls",
-        default=["http://127.0.0.1:9575"],
-        item_type=types.URI(schemes=["http", "https"]),
-        help="URLs of the LB API's servers. The next one is used when one can't be reached.",
-    ),
+    cfg.ListOpt("api_urls", default=["http://127.0.0.1:9575"], help="URLs of the LB API's servers."),
     cfg.StrOpt("api_token_file", help="File with the bearer token of a client of all projects."),
-    cfg.StrOpt(
-        "api_ca_file", help="File with the authorities of the servers' certificates. The default is the system's."
-    ),
+    cfg.StrOpt("api_ca_file", help="File with authorities of the servers' certificates; by default the system's."),
     cfg.StrOpt("api_cert_file", help="File with a client certificate, in place of the token."),
     cfg.StrOpt("api_key_file", help="File with the key of the client certificate."),
-    cfg.FloatOpt(
-        "api_timeout",
-        default=10,
-        min=0.1,
-        help="Seconds that a call of the driver may take at the LB API, with repetitions of requests.",
-    ),
+    cfg.FloatOpt("api_timeout", default=10, min=0.1, help="Seconds for a request to the LB API, with repetitions."),
     cfg.FloatOpt("neutron_timeout", default=10, min=0.1, help="Seconds that a request to Neutron may take."),
-    cfg.StrOpt(
-        "forward",
-        default="l2dsr",
-        choices=FORWARDING_MODES,
-        help="Forwarding mode of load balancers whose flavor has none.",
-    ),
-    cfg.StrOpt(
-        "data_plane",
-        default="xdp",
-        choices=DATA_PLANES,
-        help="Data plane of the nodes of load balancers whose flavor has none.",
-    ),
-    cfg.BoolOpt(
-        "segments",
-        default=True,
-        help="Write the segments of VIPs and members, as Neutron's networks have them. False where balancers are "
-        "attached to the networks themselves, not to a trunk.",
-    ),
-    cfg.BoolOpt(
-        "round_robin_as_hash",
-        default=False,
-        help="Accept ROUND_ROBIN where nodes have no IPVS, and choose members by a hash of the five-tuple, "
-        "as SOURCE_IP_PORT does.",
-    ),
-    cfg.StrOpt(
-        "group_label",
-        default="group",
-        help="Label of LoadBalancers by which groups select them. Its value is the flavor's or the zone's \"group\".",
-    ),
-    cfg.BoolOpt(
-        "address_pairs",
-        default=True,
-        help="Allow members' ports to send from the VIP (allowed address pairs), where they answer clients.",
-    ),
-    cfg.FloatOpt(
-        "pending_interval",
-        default=2,
-        min=0.1,
-        help="Seconds between two searches for pending load balancers in Octavia's API.",
-    ),
-    cfg.FloatOpt(
-        "ports_interval",
-        default=60,
-        min=1,
-        help="Seconds between two comparisons of members' MAC addresses with Neutron's ports.",
-    ),
+    cfg.StrOpt("forward", default="l2dsr", choices=FORWARDING_MODES, help="Forwarding mode, unless a flavor has one."),
+    cfg.StrOpt("data_plane", default="xdp", choices=DATA_PLANES, help="Data plane, unless a flavor has one."),
+    cfg.BoolOpt("segments", default=True, help="Write segments of VIPs and members: balancers are on a trunk."),
+    cfg.BoolOpt("round_robin_as_hash", default=False, help="Serve ROUND_ROBIN by a hash, without IPVS."),
+    cfg.StrOpt("group_label", default="group", help="Label of LoadBalancers by which groups select them."),
+    cfg.BoolOpt("address_pairs", default=True, help="Let members' ports send from the VIP, where they answer clients."),
+    cfg.FloatOpt("pending_interval", default=2, min=0.1, help="Seconds between searches for pending load balancers."),
+    cfg.FloatOpt("ports_interval", default=60, min=1, help="Seconds between searches for changed MAC addresses."),
     cfg.StrOpt("provider_name", default="fairlead", help="Name of the provider in enabled_provider_drivers."),
     cfg.StrOpt("octavia_endpoint", help="URL of Octavia's API. The default is the catalog's load-balancer service."),
     cfg.StrOpt("octavia_region", help="Region of Octavia's endpoint in the catalog."),

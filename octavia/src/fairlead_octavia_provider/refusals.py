@@ -17,29 +17,10 @@ METHODS = ("GET", "HEAD", "OPTIONS")
 HASHED = ("SOURCE_IP_PORT", "SOURCE_IP")
 
 _TLS = "TLS isn't terminated at layer 4"
+_TLS_FIELDS = ("_container_", "hsts_", "tls_enabled")
 _LISTENER = {
-    "default_tls_container_ref": _TLS,
-    "default_tls_container_data": _TLS,
-    "sni_container_refs": _TLS,
-    "sni_container_data": _TLS,
-    "client_ca_tls_container_ref": _TLS,
-    "client_ca_tls_container_data": _TLS,
-    "client_crl_container_ref": _TLS,
-    "client_crl_container_data": _TLS,
-    "hsts_max_age": _TLS,
-    "hsts_include_subdomains": _TLS,
-    "hsts_preload": _TLS,
     "insert_headers": "headers are HTTP's, of which layer 4 sees nothing",
     "l7policies": "there are no layer-7 policies at layer 4",
-}
-_POOL = {
-    "tls_enabled": _TLS,
-    "tls_container_ref": _TLS,
-    "tls_container_data": _TLS,
-    "ca_tls_container_ref": _TLS,
-    "ca_tls_container_data": _TLS,
-    "crl_container_ref": _TLS,
-    "crl_container_data": _TLS,
 }
 _LOAD_BALANCER = {
     "vip_sg_ids": "packets to the VIP don't pass Neutron's security groups; use allowed_cidrs of listeners",
@@ -91,7 +72,7 @@ def _listener(listener: Part) -> None:
     what = f"listener {listener.get('protocol_port')}"
     _protocol(listener, what)
     _refuse(listener, _LISTENER, what)
-    _tls_defaults(listener, what, "default_listener_")
+    _tls(listener, what, "default_listener_")
     if listener.get("connection_limit") not in (None, -1):
         errors.unsupported(f"{what}: connection_limit isn't supported, as nodes don't count open connections; use -1")
     if listener.get("client_authentication") not in (None, "", "NONE"):
@@ -110,8 +91,7 @@ def _listener(listener: Part) -> None:
 def _pool(pool: Part, placement: Placement) -> None:
     what = f"pool {pool.get('name') or pool.get('pool_id')}"
     _protocol(pool, what)
-    _refuse(pool, _POOL, what)
-    _tls_defaults(pool, what, "default_pool_")
+    _tls(pool, what, "default_pool_")
     _algorithm(pool.get("lb_algorithm"), placement, what)
     _persistence(pool.get("session_persistence") or {}, what)
     _bounded(pool["members"], MAX_MEMBERS, what, "members")
@@ -167,7 +147,11 @@ def _refuse(found: Part, options_refused: dict[str, str], what: str) -> None:
             errors.unsupported(f"{what}: {name} isn't supported: {why}")
 
 
-def _tls_defaults(found: Part, what: str, prefix: str) -> None:
+def _tls(found: Part, what: str, prefix: str) -> None:
+    """Refuse all options of TLS but the defaults that Octavia writes."""
+    for name, value in found.items():
+        if value and any(field in name for field in _TLS_FIELDS):
+            errors.unsupported(f"{what}: {name} isn't supported: {_TLS}")
     for name, option in _TLS_DEFAULTS.items():
         if not is_default(prefix + option, found.get(name), "api_settings"):
             errors.unsupported(f"{what}: {name} isn't supported: {_TLS}")

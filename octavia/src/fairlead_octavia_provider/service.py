@@ -37,37 +37,21 @@ class Service:
 def neutron() -> Service:
     """Return Neutron with the options of [neutron] and [service_auth], as Octavia's own client has them."""
     group = cfg.CONF.neutron
-    return Service(
-        "Neutron",
-        adapter.Adapter(
-            session=_session("neutron"),
-            service_type=group.service_type or "network",
-            interface=group.valid_interfaces,
-            region_name=group.region_name,
-            endpoint_override=group.endpoint_override,
-            connect_retries=1,
-        ),
-    )
+    place = (group.valid_interfaces, group.region_name, group.endpoint_override)
+    return _service("Neutron", "neutron", group.service_type or "network", *place)
 
 
 def octavia() -> Service:
     """Return Octavia's API with the credentials of [service_auth]."""
     conf = options.register()
-    return Service(
-        "Octavia",
-        adapter.Adapter(
-            session=_session("service_auth"),
-            service_type="load-balancer",
-            interface=conf.octavia_interface,
-            region_name=conf.octavia_region,
-            endpoint_override=conf.octavia_endpoint,
-            connect_retries=1,
-        ),
-    )
+    place = (conf.octavia_interface, conf.octavia_region, conf.octavia_endpoint)
+    return _service("Octavia", "service_auth", "load-balancer", *place)
 
 
-def _session(group: str) -> Any:
-    """Return a session as Octavia makes its own. Octavia is imported here, where its configuration has been read."""
+def _service(name: str, group: str, kind: str, interface: Any, region: str | None, endpoint: str | None) -> Service:
+    """Return a service by a session as Octavia makes it, which is imported once its configuration has been read."""
     from octavia.common import keystone as octavia_keystone
 
-    return octavia_keystone.KeystoneSession(group).get_session()
+    session = octavia_keystone.KeystoneSession(group).get_session()
+    place = {"interface": interface, "region_name": region, "endpoint_override": endpoint}
+    return Service(name, adapter.Adapter(session=session, service_type=kind, connect_retries=1, **place))

@@ -2,7 +2,6 @@
 """fairlead-octavia-sync makes the LB API have the load balancers that Octavia has. Without --yes it only lists them."""
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 
 from octavia_lib.api.drivers import exceptions as lib
@@ -64,7 +63,3 @@ def sync(
             if not dry:
                 api.delete(project, name)
     return status
-
-
-if __name__ == "__main__":
-    sys.exit(main())
