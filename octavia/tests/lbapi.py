@@ -26,7 +26,9 @@ class LBAPI:
         self.deleted: dict[tuple[str, str], int] = {}
         self.faults: list[tuple[int, dict[str, str], Any]] = []
         self.requests: list[tuple[str, str, dict[str, str]]] = []
+        self.queries: list[dict[str, str]] = []
         self.holder, self.until, self.lease = "", 0.0, 5.0
+        self.ready_nodes = 1
         self._version = itertools.count(1)
         self._lock = threading.Condition()
 
@@ -99,6 +101,7 @@ class LBAPI:
     def answer(self, method: str, path: str, query: dict[str, str], body: Any, headers: dict[str, str]) -> Any:
         """Return status code, headers and body."""
         self.requests.append((method, path, headers))
+        self.queries.append(query)
         if self.faults:
             return self.faults.pop(0)
         if path == "/v1/statuses":
@@ -141,13 +144,13 @@ class LBAPI:
                 )
             self.holder, self.until = query["holder"], now + self.lease
             since = int(query.get("since", 0))
-            self._lock.wait_for(lambda: any(v > since for v in self.versions.values()), float(query["wait"]))
+            self._lock.wait_for(lambda: any(v > since for v in self.versions.values()), float(query.get("wait", 0)))
             items = [
                 {
                     "project": p,
                     "name": n,
                     "generation": str(self.documents[p, n][1]),
-                    "readyNodes": 1,
+                    "readyNodes": self.ready_nodes,
                     "status": self.status(p, n),
                     "statistics": self.statistics.get((p, n)),
                 }

@@ -167,6 +167,35 @@ def test_deleted_parts(lab: Lab) -> None:
     assert found[balancer.pools[0].members[0].id] == {"operating_status": "NO_MONITOR"}
 
 
+def test_deleted_pool(lab: Lab) -> None:
+    """Octavia marks the pool alone. The load balancer's next changes are reported, too."""
+    balancer = lab.database.served()
+    pool = balancer.pools[0]
+    lab.show(
+        balancer,
+        "PENDING_UPDATE",
+        **{_key(pool.id): "PENDING_DELETE", _key(balancer.listeners[0].id): "PENDING_UPDATE"},
+    )
+    balancer.pools.remove(pool)
+    balancer.listeners[0].default_pool = None
+    lab.write(balancer)
+    lab.agent.round()
+    found = lab.reported()
+    deleted = [pool.id, pool.health_monitor.id, *(m.id for m in pool.members)]
+    assert [i for i, record in found.items() if record == {"provisioning_status": "DELETED"}] == [
+        *(m.id for m in pool.members),
+        pool.health_monitor.id,
+        pool.id,
+    ]
+    assert found[balancer.listeners[0].id] == found[balancer.id] == {"provisioning_status": "ACTIVE"}
+    assert len(found) == len(deleted) + 2
+    lab.show(balancer)
+    lab.fake.ready_nodes = 0
+    lab.fake.touch(balancer.project_id, balancer.id)
+    lab.agent.round()
+    assert lab.reported()[balancer.id] == {"operating_status": "OFFLINE"}
+
+
 def test_deleted_load_balancer(lab: Lab) -> None:
     balancer = lab.database.served()
     lab.show(balancer, "PENDING_DELETE")

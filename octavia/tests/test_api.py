@@ -107,9 +107,17 @@ def test_list_pages(api: Client) -> None:
 
 
 def test_requests_are_in_the_openapi_document(fake: LBAPI) -> None:
-    """All requests but the one for agents, which the LB API lacks, are in the document."""
-    paths = json.loads(OPENAPI.read_text())["paths"]
+    document = json.loads(OPENAPI.read_text())
+    paths, schemas = document["paths"], document["components"]["schemas"]
     one = "/v1/projects/{project}/loadbalancers/{loadbalancer}"
     wanted = {(one, "get"), (one, "put"), (one, "delete"), (one + "/status", "get"), (one.rpartition("/")[0], "get")}
     assert all(method in paths[path] for path, method in wanted)
-    assert "/v1/statuses" not in paths, "the request for agents is there: compare its answer"
+    parameters = {p["name"]: p["schema"] for p in paths["/v1/statuses"]["get"]["parameters"]}
+    assert {"labelSelector", "holder", "since", "wait"} <= set(parameters)
+    Client().put("p", "n", {"address": "198.18.0.1", "listeners": [], "pools": []}, None)
+    Client().changes("h", "", 0)
+    answer = Client().changes("h", "", 1000)
+    assert "wait" not in fake.queries[-2]
+    assert int(fake.queries[-1]["wait"]) == parameters["wait"]["maximum"]
+    assert set(answer) == set(schemas["StatusChanges"]["properties"])
+    assert set(answer["items"][0]) < set(schemas["StatusItem"]["properties"])

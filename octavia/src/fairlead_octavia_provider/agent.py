@@ -153,15 +153,18 @@ class Agent:
         self._known[identifier] = known
         names = translate.names({"loadbalancer_id": identifier, "additional_vips": known.get("additional_vips")})
         # Octavia's view comes first: the LB API's is at least as new.
-        answers = [
-            self.api.status(known["project_id"], name) if pending else self._answers.get(name, {}).get("status")
-            for name in names
-        ]
+        answers = [self._answer(known["project_id"], name, pending) for name in names]
         try:
             return status.message(known, answers)
         except status.Incomplete:
             self._known.pop(identifier, None)
             return self._repair(identifier, known) if pending else status.merge([])
+
+    def _answer(self, project: str, name: str, pending: bool) -> Part | None:
+        """Return the LB API's status of a document with the number of ready nodes, which only changes have."""
+        item = self._answers.get(name, {})
+        found: Part | None = self.api.status(project, name) if pending else item.get("status")
+        return found and {"readyNodes": item.get("readyNodes", 1), **found}
 
     def _repair(self, identifier: str, known: Part) -> status.Message:
         """Write a load balancer that Octavia has and the LB API lacks, as after a crash; or delete it."""
@@ -208,20 +211,16 @@ class Agent:
         return set()
 
     def _report_statistics(self, items: list[Part]) -> None:
-        """Send the statistics of all listeners as one message. Those that Octavia doesn't know are left out."""
+        """Send the statistics of all listeners as one message. Counters that are lost are in the next one."""
         records = self._statistics(items)
-        for attempt in range(_ATTEMPTS):
-            if not records:
-                return
+        for attempt in range(_ATTEMPTS if records else 0):
             self._check_lease()
             try:
                 self.library().update_listener_statistics({"listeners": records})
                 return
             except lib.UpdateStatisticsError as error:
-                before = len(records)
-                records = [r for r in records if r["id"] != error.stats_object_id]
-                if len(records) == before:
-                    time.sleep(_PAUSE * 2**attempt)
+                LOG.warning("Octavia refused statistics, retrying: %s", error.fault_string)
+                time.sleep(_PAUSE * 2**attempt)
 
     def _statistics(self, items: list[Part]) -> list[dict[str, Any]]:
         """Return the records of the load balancers of changed items: sums over their VIPs."""

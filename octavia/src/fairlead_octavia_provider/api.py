@@ -18,6 +18,9 @@ Document = dict[str, Any]
 REPEATED = (429, 503)
 """Status codes after which the same request may succeed."""
 
+LONGEST_WAIT = 5
+"""Seconds that the LB API waits for changes at most."""
+
 MARK = "octavia"
 """Label of load balancers that the provider has written. Its value is Octavia's ID of the load balancer."""
 
@@ -88,9 +91,12 @@ class Client:
 
     def changes(self, holder: str, since: str, wait: int) -> Document:
         """Return statuses and statistics of all projects that changed since a version: a long poll."""
-        query = {"labelSelector": MARK, "holder": holder, "wait": str(wait)}
+        query = {"labelSelector": MARK, "holder": holder}
         if since:
             query["since"] = since
+        wait = min(wait, LONGEST_WAIT)
+        if wait:
+            query["wait"] = str(wait)
         answer: Document = self._request("GET", "/v1/statuses", query=query, wait=wait).json()
         return answer
 

@@ -68,11 +68,20 @@ def errors_of(known: Part) -> Message:
 
 
 def record_reported(known: Part, reported: Message) -> None:
-    """Put reported statuses into Octavia's view."""
+    """Put reported statuses into Octavia's view, which then has no deleted parts."""
     records = {record["id"]: record for kind in KINDS for record in reported[kind]}
     for _, part, _ in _parts(known):
         record = records.get(part["id"], {})
         part.update({k: v for k, v in record.items() if k != "id"})
+
+    def left(parts: list[Part]) -> list[Part]:
+        return [part for part in parts if part["provisioning_status"] != "DELETED"]
+
+    known["listeners"], known["pools"] = left(known["listeners"]), left(known["pools"])
+    for pool in known["pools"]:
+        pool["members"] = left(pool["members"])
+        if pool.get("healthmonitor") and not left([pool["healthmonitor"]]):
+            pool["healthmonitor"] = None
 
 
 def statistics(answer: Part) -> list[dict[str, Any]]:
@@ -121,7 +130,8 @@ class _View:
         """Return what is to be reported of a part; only its ID if nothing is."""
         record = {"id": part["id"]}
         there = self._there(kind, part, pool)
-        if part["provisioning_status"] == "PENDING_DELETE":
+        # A pool is deleted with its parts, which don't have its provisioning status.
+        if "PENDING_DELETE" in (part["provisioning_status"], (pool or part)["provisioning_status"]):
             if there and kind != "healthmonitors":
                 raise Incomplete
             return record | {"provisioning_status": "DELETED"}
@@ -168,6 +178,7 @@ class _View:
         if not part["admin_state_up"] or not self.known["admin_state_up"] or not self.ready:
             return "OFFLINE"
         pools = [p for p in self.known["pools"] if p["id"] == part.get("default_pool_id")]
+        pools = [p for p in pools if p["provisioning_status"] != "PENDING_DELETE"]
         if not pools or (pools[0]["admin_state_up"] and not pools[0]["members"]):
             return "ONLINE"
         return _worst(there)
