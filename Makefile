@@ -86,6 +86,11 @@ test-all: ## Run everything else: other kernels, routers and clusters, fuzzing, 
 	@scripts/install-deps.sh test-all
 	@scripts/test.sh all
 
+.PHONY: test-openstack
+test-openstack: ## Run the round of test-all that has OpenStack's control plane
+	@scripts/install-deps.sh openstack
+	@scripts/test.sh all openstack
+
 .PHONY: verify
 verify: ## Lint, and check formats, modules, generated files and known vulnerabilities
 	@scripts/install-deps.sh verify

@@ -10,15 +10,16 @@
 #   scripts/install-deps.sh kubernetes  build, and what Kubernetes runs on: etcd, containerd, network plugins
 #   scripts/install-deps.sh test        demo, a C compiler (race detector), BIRD, what reads alerts, units and keepalived's files
 #   scripts/install-deps.sh test-ci     test, image, kubernetes, a guest machine, another BGP speaker
-#   scripts/install-deps.sh test-all    test-ci, release, more guest machines, emulation, a browser, schemathesis
+#   scripts/install-deps.sh test-all    test-ci, release, more guest machines, emulation, a browser, schemathesis, openstack
+#   scripts/install-deps.sh openstack   demo, OpenStack's control plane and its database server
 #   scripts/install-deps.sh generate    build, and the compiler for BPF
 #   scripts/install-deps.sh image       build, and the tool that makes container images
 #   scripts/install-deps.sh release     image, and ssh-keygen, which signs
 #   scripts/install-deps.sh verify      generate, and the linters that are not Go
 #
 # Where no Go is new enough, one is put at $XDG_CACHE_HOME/fairlead/go (by
-# default ~/.cache/fairlead/go), where the Makefile looks first. Schemathesis is put in
-# the same folder, where the test that runs it looks.
+# default ~/.cache/fairlead/go), where the Makefile looks first. Schemathesis and OpenStack are
+# put in the same folder, where the tests that run them look.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -120,6 +121,12 @@ want_group() {
 		want qemu-system-aarch64 qemu-system-arm
 		want_browser
 		want_venv
+		want_group openstack
+		;;
+	openstack)
+		want_group demo
+		want_venv
+		want mariadbd mariadb-server
 		;;
 	generate)
 		want_group build
@@ -142,7 +149,7 @@ want_group() {
 		want shellcheck
 		;;
 	*)
-		die "no group is named '$1': use build, demo, kubernetes, test, test-ci, test-all, generate, image, release or verify"
+		die "no group is named '$1': use build, demo, kubernetes, test, test-ci, test-all, generate, image, openstack, release or verify"
 		;;
 	esac
 }
@@ -177,7 +184,7 @@ install_missing() {
 	# machine's must not take their ports at the next boot just because a test needed
 	# the binary.
 	local package
-	for package in nginx frr bird2 exabgp keepalived prometheus containerd etcd-server; do
+	for package in nginx frr bird2 exabgp keepalived prometheus containerd etcd-server mariadb-server; do
 		[[ " ${missing[*]} " != *" $package "* ]] || disable "$(service_of "$package").service"
 	done
 }
@@ -187,6 +194,7 @@ service_of() {
 	case $1 in
 	bird2) echo bird ;;
 	etcd-server) echo etcd ;;
+	mariadb-server) echo mariadb ;;
 	*) echo "$1" ;;
 	esac
 }
@@ -252,24 +260,34 @@ fetch_go() {
 	can_build || die "Go $go_release: it does not run at $cache/go"
 }
 
-# provide_schemathesis makes $cache/schemathesis a virtual environment of Python with
-# what tools/schemathesis.txt lists, unless it was made of the same by the same Python.
-provide_schemathesis() {
-	local venv=$cache/schemathesis made_of
-	made_of=$(python3 --version && cat tools/schemathesis.txt)
+# provide_venv NAME FLAG... makes $cache/NAME a virtual environment of Python with what
+# tools/NAME.txt lists, unless it was made of the same by the same Python.
+provide_venv() {
+	local name=$1 venv=$cache/$1 made_of
+	made_of=$(python3 --version && cat "tools/$name.txt")
 	[[ ! -e $venv/made-of || $(<"$venv/made-of") != "$made_of" ]] || return 0
-	say "installing schemathesis at $venv"
+	say "installing $name at $venv"
 	mkdir -p "$cache"
 	python3 -m venv --clear "$venv" || die "python3 -m venv: see above"
-	"$venv/bin/pip" --quiet --disable-pip-version-check install --require-hashes --only-binary :all: -r tools/schemathesis.txt ||
-		die "pip install -r tools/schemathesis.txt: see above"
+	"$venv/bin/pip" --quiet --disable-pip-version-check install --require-hashes "${@:2}" -r "tools/$name.txt" ||
+		die "pip install -r tools/$name.txt: see above"
 	echo "$made_of" >"$venv/made-of"
 }
 
-(($#)) || die "name at least one group: build, demo, kubernetes, test, test-ci, test-all, generate, image, release, verify"
+# provide_openstack is for Pythons that the pinned releases support.
+provide_openstack() {
+	if python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+		provide_venv openstack
+	else
+		say "no OpenStack: its releases need Python 3.11"
+	fi
+}
+
+(($#)) || die "name at least one group: build, demo, kubernetes, test, test-ci, test-all, generate, image, openstack, release, verify"
 for group; do
 	want_group "$group"
 done
 install_missing
 can_build || provide_go
-[[ " $* " != *" test-all "* ]] || provide_schemathesis
+[[ " $* " != *" test-all "* ]] || provide_venv schemathesis --only-binary :all:
+[[ " $* " != *" test-all "* && " $* " != *" openstack "* ]] || provide_openstack

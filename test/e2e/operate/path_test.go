@@ -150,51 +150,7 @@ func small(forward lb.Forward) func(*testing.T) netlab.Topology {
 const serverVLAN = 100
 
 // behindVLAN is the lab with the servers in a VLAN.
-func behindVLAN(t *testing.T) netlab.Topology { return withServersInVLAN(small(lb.L2DSR)(t)) }
-
-// withServersInVLAN puts the two servers of a lab in a VLAN and a network of their own, to
-// which the router has a second interface. The balancer has no address there:
-// servers answer its probes through the router.
-func withServersInVLAN(topology netlab.Topology) netlab.Topology {
-	move := func(a netip.Addr) netip.Addr { // from 10.0.2.0/24 to 10.0.4.0/24
-		b := a.AsSlice()
-		if a.Is4() {
-			b[2] = 4
-		} else {
-			b[3] = 4
-		}
-		moved, _ := netip.AddrFromSlice(b)
-		return moved
-	}
-	router := topology.Host("router")
-	port := netlab.Interface{Name: "eth2", VLAN: serverVLAN}
-	for _, p := range router.Interfaces[1].Addresses {
-		port.Addresses = append(port.Addresses, netip.PrefixFrom(move(p.Addr()), p.Bits()))
-	}
-	plugRouter(&topology, port)
-	for n, name := range []string{"server1", "server2"} {
-		server := topology.Host(name)
-		eth0 := &server.Interfaces[0]
-		eth0.VLAN = serverVLAN
-		for i, p := range eth0.Addresses {
-			eth0.Addresses[i] = netip.PrefixFrom(move(p.Addr()), p.Bits())
-			server.Routes[i].Gateways = []netip.Addr{move(server.Routes[i].Gateways[0])}
-		}
-		for i := range topology.Services {
-			b := &topology.Services[i].Backends[n]
-			b.Address, b.MAC, b.Segment = move(b.Address), eth0.MAC, lb.Segment{Type: lb.SegmentVLAN, ID: serverVLAN}
-		}
-	}
-	return topology
-}
-
-// plugRouter connects another interface of the router to the switch.
-func plugRouter(topology *netlab.Topology, i netlab.Interface) {
-	router, wiring, port := topology.Host("router"), topology.Host("switch"), "router-"+i.Name
-	router.Interfaces = append(router.Interfaces, i)
-	wiring.Interfaces = append(wiring.Interfaces, netlab.Interface{Name: port})
-	topology.Links = append(topology.Links, netlab.Link{A: netlab.End{Host: "router", Interface: i.Name}, B: netlab.End{Host: "switch", Interface: port}})
-}
+func behindVLAN(t *testing.T) netlab.Topology { return harness.ServersInVLAN(small(lb.L2DSR)(t), serverVLAN) }
 
 // vlanOfFirst configures in which VLAN the first server is.
 func vlanOfFirst(id uint32) func(*testing.T, *lab) {
