@@ -118,6 +118,16 @@ def test_monitors(kind: str, provider: Driver, api: Client, database: Database) 
         assert check["expectedCodes"] == "200"
 
 
+@pytest.mark.parametrize(("delay", "timeout", "interval"), [(5, 3, "5s"), (2, 3, "3s"), (1, 1, "1s")])
+def test_monitor_that_waits_longer_than_its_delay(
+    delay: int, timeout: int, interval: str, provider: Driver, api: Client, database: Database
+) -> None:
+    balancer = database.served()
+    database.commit(database.monitor(balancer.pools[0], delay=delay, timeout=timeout))
+    check = create(provider, api, database, balancer)["pools"][0]["healthCheck"]
+    assert (check["interval"], check["timeout"]) == (interval, f"{timeout}s")
+
+
 def test_ipv6_members_of_ipv4_vip(provider: Driver, api: Client, database: Database) -> None:
     for forward in ("l2dsr", "nat"):
         database.flavor = {"forward": forward}

@@ -140,7 +140,8 @@ def _member(member: Part, place: Place, icmp: bool) -> Document | None:
 def _check(monitor: Part) -> Document:
     found: Document = {
         "type": _CHECKS[monitor["type"]],
-        "interval": f"{monitor['delay']}s",
+        # The LB API has no probe begin before the time-out of the last one, Octavia does.
+        "interval": f"{max(monitor['delay'], monitor['timeout'])}s",
         "timeout": f"{monitor['timeout']}s",
         "rise": monitor["max_retries"],
         "fall": monitor.get("max_retries_down") or 3,

@@ -253,8 +253,8 @@ func (c *cloud) openstack(t *testing.T, commands ...string) string {
 
 func (c *cloud) openstackAs(t *testing.T, user string, commands ...string) string {
 	t.Helper()
-	limit := []string{"timeout", "600", "env"} // --wait has none
-	script := `openstack=$1; shift; printf '%s\n' "$@" | "$openstack" 2>&1`
+	limit := []string{"timeout", "600", "env"}                                             // --wait has none
+	script := `openstack=$1; shift; printf '%s\n' "$@" | "$openstack" 2>&1 || test $? = 1` // always, at the end of its input
 	output := c.Run(t, controller, slices.Concat(limit, environment(user), []string{"sh", "-c", script, "sh", c.bin("openstack")}, commands)...)
 	for _, failed := range []string{"(HTTP ", "Unable to ", "error: ", "Error"} {
 		if strings.Contains(output, failed) {
