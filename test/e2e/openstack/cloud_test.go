@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/test/e2e/harness"
@@ -142,13 +143,19 @@ func (c *cloud) startWeb(t *testing.T, name, module, address, path string, more 
 	c.awaitWeb(t, name, address, path)
 }
 
+// startLimit is how long a service of Python takes to start on a busy machine.
+const startLimit = 2 * time.Minute
+
 // awaitWeb waits until a service answers.
 func (c *cloud) awaitWeb(t *testing.T, name, address, path string) {
 	t.Helper()
-	harness.Until(t, name+" answers", func() bool {
+	answers := func() bool {
 		_, err := c.Get(t.Context(), controller, "http://"+address+path)
 		return err == nil
-	})
+	}
+	if !harness.Within(startLimit, answers) {
+		t.Fatalf("%s doesn't answer", name)
+	}
 }
 
 // startDatabase makes and starts the database server, with a database for each service.

@@ -76,7 +76,7 @@ func (c *cloud) awaitChanges(t *testing.T, before int) {
 // awaitSockets waits until the driver agent listens: a new one replaces the sockets of the killed one.
 func (c *cloud) awaitSockets(t *testing.T) {
 	t.Helper()
-	harness.Until(t, "the driver agent listens", func() bool {
+	listens := func() bool {
 		for _, name := range []string{"status.sock", "stats.sock", "get.sock"} {
 			conn, err := net.Dial("unix", filepath.Join(c.dir, name))
 			if err != nil {
@@ -85,7 +85,10 @@ func (c *cloud) awaitSockets(t *testing.T) {
 			_ = conn.Close()
 		}
 		return true
-	})
+	}
+	if !harness.Within(startLimit, listens) {
+		t.Fatal("the driver agent doesn't listen")
+	}
 }
 
 // awaitBalancer waits until a balancer follows the API server again.
