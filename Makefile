@@ -36,7 +36,7 @@ export BPF2GO_CFLAGS = -I$(CURDIR)/bpf -ffile-prefix-map=$(CURDIR)/= -O2 -mcpu=v
 
 .PHONY: help
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/fairlead, the product, and bin/fairlab, the laboratory
@@ -90,6 +90,11 @@ test-all: ## Run everything else: other kernels, routers and clusters, fuzzing, 
 test-openstack: ## Run the round of test-all that has OpenStack's control plane
 	@scripts/install-deps.sh openstack
 	@scripts/test.sh all openstack
+
+.PHONY: test-octavia
+test-octavia: ## Run the tests of the provider of Octavia, and check its types and style
+	@scripts/install-deps.sh octavia
+	@scripts/test.sh ci octavia
 
 .PHONY: verify
 verify: ## Lint, and check formats, modules, generated files and known vulnerabilities

@@ -9,16 +9,17 @@
 #   scripts/install-deps.sh demo        build, a web server, its load generator and a router
 #   scripts/install-deps.sh kubernetes  build, and what Kubernetes runs on: etcd, containerd, network plugins
 #   scripts/install-deps.sh test        demo, a C compiler (race detector), BIRD, what reads alerts, units and keepalived's files
-#   scripts/install-deps.sh test-ci     test, image, kubernetes, a guest machine, another BGP speaker
-#   scripts/install-deps.sh test-all    test-ci, release, more guest machines, emulation, a browser, schemathesis, openstack
-#   scripts/install-deps.sh openstack   demo, OpenStack's control plane and its database server
+#   scripts/install-deps.sh octavia     build, and OpenStack's programs with what checks Python
+#   scripts/install-deps.sh test-ci     test, image, kubernetes, octavia, a guest machine, another BGP speaker
+#   scripts/install-deps.sh test-all    test-ci, release, openstack, more guest machines, emulation, a browser, schemathesis
+#   scripts/install-deps.sh openstack   demo, octavia, and a database server
 #   scripts/install-deps.sh generate    build, and the compiler for BPF
 #   scripts/install-deps.sh image       build, and the tool that makes container images
 #   scripts/install-deps.sh release     image, and ssh-keygen, which signs
 #   scripts/install-deps.sh verify      generate, and the linters that are not Go
 #
 # Where no Go is new enough, one is put at $XDG_CACHE_HOME/fairlead/go (by
-# default ~/.cache/fairlead/go), where the Makefile looks first. Schemathesis and OpenStack are
+# default ~/.cache/fairlead/go), where the Makefile looks first. Programs in Python are
 # put in the same folder, where the tests that run them look.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -33,6 +34,9 @@ PATH="$cache/go/bin:$PATH:/usr/local/go/bin:/usr/sbin:/sbin"
 
 # Debian packages that are missing, in the order they were asked for.
 missing=()
+
+# Virtual environments of Python that are asked for.
+venvs=()
 
 say() { printf 'install-deps: %s\n' "$*"; }
 
@@ -61,9 +65,10 @@ want_browser() {
 	want /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf fonts-dejavu-core
 }
 
-# want_venv asks for what makes a virtual environment of Python with pip in it.
+# want_venv NAME asks for a virtual environment of Python, and for what makes one with pip in it.
 want_venv() {
-	python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+	venvs+=("$1")
+	python3 -c 'import ensurepip, venv' 2>/dev/null || [[ " ${missing[*]} " == *" python3-venv "* ]] || missing+=(python3-venv)
 }
 
 want_group() {
@@ -105,10 +110,20 @@ want_group() {
 		want systemd-analyze systemd # reads the unit of deploy/
 		want promtool prometheus # what alerts are tested with, and scrapes a lab
 		;;
+	octavia)
+		want_group build
+		want_venv openstack
+		;;
+	openstack)
+		want_group demo
+		want_group octavia
+		want mariadbd mariadb-server
+		;;
 	test-ci)
 		want_group test
 		want_group image
 		want_group kubernetes
+		want_group octavia
 		want exabgp
 		want qemu-system-x86_64 qemu-system-x86
 		want xz xz-utils
@@ -117,16 +132,11 @@ want_group() {
 	test-all)
 		want_group test-ci
 		want_group release
+		want_group openstack
 		want qemu-aarch64-static qemu-user-static # runs the image for arm64
 		want qemu-system-aarch64 qemu-system-arm
 		want_browser
-		want_venv
-		want_group openstack
-		;;
-	openstack)
-		want_group demo
-		want_venv
-		want mariadbd mariadb-server
+		want_venv schemathesis
 		;;
 	generate)
 		want_group build
@@ -149,7 +159,7 @@ want_group() {
 		want shellcheck
 		;;
 	*)
-		die "no group is named '$1': use build, demo, kubernetes, test, test-ci, test-all, generate, image, openstack, release or verify"
+		die "no group is named '$1': use build, demo, kubernetes, test, octavia, test-ci, test-all, generate, image, openstack, release or verify"
 		;;
 	esac
 }
@@ -260,34 +270,31 @@ fetch_go() {
 	can_build || die "Go $go_release: it does not run at $cache/go"
 }
 
-# provide_venv NAME FLAG... makes $cache/NAME a virtual environment of Python with what
+# provide_venv NAME makes $cache/NAME a virtual environment of Python with what
 # tools/NAME.txt lists, unless it was made of the same by the same Python.
 provide_venv() {
-	local name=$1 venv=$cache/$1 made_of
-	made_of=$(python3 --version && cat "tools/$name.txt")
+	local venv=$cache/$1 pins=tools/$1.txt made_of
+	if [[ $1 == openstack ]] && ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+		say "no $1, which needs Python 3.11: its tests are skipped"
+		return
+	fi
+	made_of=$(python3 --version && cat "$pins")
 	[[ ! -e $venv/made-of || $(<"$venv/made-of") != "$made_of" ]] || return 0
-	say "installing $name at $venv"
+	say "installing $1 at $venv"
 	mkdir -p "$cache"
 	python3 -m venv --clear "$venv" || die "python3 -m venv: see above"
-	"$venv/bin/pip" --quiet --disable-pip-version-check install --require-hashes "${@:2}" -r "tools/$name.txt" ||
-		die "pip install -r tools/$name.txt: see above"
+	# Debian 12's pip builds simplegeneric, which has no wheel, by PEP 517 only with the option.
+	"$venv/bin/pip" --quiet --disable-pip-version-check install --require-hashes --prefer-binary --use-pep517 -r "$pins" ||
+		die "pip install -r $pins: see above"
 	echo "$made_of" >"$venv/made-of"
 }
 
-# provide_openstack is for Pythons that the pinned releases support.
-provide_openstack() {
-	if python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-		provide_venv openstack
-	else
-		say "no OpenStack: its releases need Python 3.11"
-	fi
-}
-
-(($#)) || die "name at least one group: build, demo, kubernetes, test, test-ci, test-all, generate, image, openstack, release, verify"
+(($#)) || die "name at least one group: build, demo, kubernetes, test, octavia, test-ci, test-all, generate, image, openstack, release, verify"
 for group; do
 	want_group "$group"
 done
 install_missing
 can_build || provide_go
-[[ " $* " != *" test-all "* ]] || provide_venv schemathesis --only-binary :all:
-[[ " $* " != *" test-all "* && " $* " != *" openstack "* ]] || provide_openstack
+for venv in "${venvs[@]}"; do
+	provide_venv "$venv"
+done

@@ -39,12 +39,15 @@ run() {
 build() {
 	local name
 	export FAIRLEAD_BIN=$results/$1
-	go build -buildvcs=false "${@:2}" -o "$FAIRLEAD_BIN.new/" ./cmd/fairlead ./cmd/fairlab
-	mkdir -p "$FAIRLEAD_BIN"
-	for name in fairlead fairlab; do
-		cmp -s "$FAIRLEAD_BIN.new/$name" "$FAIRLEAD_BIN/$name" || mv "$FAIRLEAD_BIN.new/$name" "$FAIRLEAD_BIN/$name"
-	done
-	rm -r "$FAIRLEAD_BIN.new"
+	(
+		flock 9 # a round in the background builds them, too
+		go build -buildvcs=false "${@:2}" -o "$FAIRLEAD_BIN.new/" ./cmd/fairlead ./cmd/fairlab
+		mkdir -p "$FAIRLEAD_BIN"
+		for name in fairlead fairlab; do
+			cmp -s "$FAIRLEAD_BIN.new/$name" "$FAIRLEAD_BIN/$name" || mv "$FAIRLEAD_BIN.new/$name" "$FAIRLEAD_BIN/$name"
+		done
+		rm -r "$FAIRLEAD_BIN.new"
+	) 9>"$FAIRLEAD_BIN.lock"
 }
 
 # round NAME WORDS ARGUMENTS runs one round of the table, in a shell of its own.
