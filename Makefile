@@ -51,7 +51,7 @@ image: ## Build bin/fairlead-image.tar, the container image IMAGE
 	@scripts/image.sh bin/fairlead-image.tar $(IMAGE) $(VERSION) "$(COMMIT)" bin/LICENSES.txt $$(go env GOARCH)=bin/fairlead
 
 .PHONY: release
-release: ## Make dist/: binaries, image, chart, manifest, plugin, SBOM, licences, checksums (SIGNING_KEY signs)
+release: ## Make dist/: binaries, image, chart, manifest, plugin, wheel, SBOM, licences, checksums (SIGNING_KEY signs)
 	@scripts/install-deps.sh release
 	@scripts/release.sh $(DIST)
 

@@ -15,7 +15,7 @@
 #   scripts/install-deps.sh openstack   demo, octavia, and a database server
 #   scripts/install-deps.sh generate    build, and the compiler for BPF
 #   scripts/install-deps.sh image       build, and the tool that makes container images
-#   scripts/install-deps.sh release     image, and ssh-keygen, which signs
+#   scripts/install-deps.sh release     image, ssh-keygen, which signs, and flit_core, which makes wheels
 #   scripts/install-deps.sh verify      generate, and the linters that are not Go
 #
 # Where no Go is new enough, one is put at $XDG_CACHE_HOME/fairlead/go (by
@@ -152,6 +152,7 @@ want_group() {
 	release)
 		want_group image
 		want ssh-keygen openssh-client
+		want_venv flit
 		;;
 	verify)
 		want_group generate

@@ -38,7 +38,8 @@ dirty=${dirty:+-dirty}
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 revision=$(git rev-parse HEAD)$dirty
-version=$(sed -n 's/^version: //p' $chart/Chart.yaml)
+base=$(sed -n 's/^version: //p' $chart/Chart.yaml)
+version=$base
 if tag=$(git describe --tags --exact-match --match 'v*' 2>/dev/null); then
 	[[ $tag == "v$version" ]] || die "the tag is $tag, but $chart/Chart.yaml has version $version"
 	version+=$dirty
@@ -73,8 +74,17 @@ done
 install -m 644 deploy/systemd/fairlead.service deploy/systemd/fairlead-apiserver.service "$out/"
 "$out/fairlead-linux-$(go env GOHOSTARCH)" man "$work/man"
 pack "$work" man | gzip -9n >"$out/fairlead-man.tar.gz"
+# A commit without a tag has a local version of Python's (PEP 440).
+suffix=${version#"$base"}
+suffix=${suffix/-/+}
+mkdir "$work/octavia"
+cp -r LICENSE octavia/{README.md,pyproject.toml,src} "$work/octavia/"
+sed -i "s/^version = .*/version = \"$base${suffix//-/.}\"/" "$work/octavia/pyproject.toml"
+(cd "$work/octavia" && "${XDG_CACHE_HOME:-$HOME/.cache}/fairlead/flit/bin/python" -c 'import sys; from flit_core import buildapi
+buildapi.build_wheel(sys.argv[1]); buildapi.build_sdist(sys.argv[1])' "$out")
+
 tool licenses >"$out/LICENSES.txt"
-tool sbom "$version" "$out"/fairlead-linux-* >"$out/fairlead.spdx.json"
+tool sbom "$version" "$out"/fairlead-linux-* "$out"/*.whl >"$out/fairlead.spdx.json"
 
 # The plugin of kubectl is the same executable by another name.
 plugin=(-e "s#VERSION#$version#" -e "s#URL#${url%/}#")

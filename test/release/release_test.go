@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +37,7 @@ const (
 var files = []string{
 	"LICENSES.txt", "SHA256SUMS", "SHA256SUMS.sig", "fairlead-VERSION.tgz", "fairlead-apiserver.service", "fairlead-chart.tar", "fairlead-image.tar",
 	"fairlead-linux-amd64", "fairlead-linux-arm64", "fairlead-man.tar.gz", "fairlead.service", "fairlead.spdx.json", "fairlead.yaml",
+	"fairlead_octavia_provider-VERSION-py3-none-any.whl", "fairlead_octavia_provider-VERSION.tar.gz",
 	"kubectl-fairlead-linux-amd64.tar.gz", "kubectl-fairlead-linux-arm64.tar.gz", "kubectl-fairlead.yaml",
 }
 
@@ -139,6 +141,7 @@ func TestRelease(t *testing.T) {
 	t.Run("chart", func(t *testing.T) { testChart(t, first) })
 	t.Run("manual pages", func(t *testing.T) { testManual(t, first) })
 	t.Run("plugin", func(t *testing.T) { testPlugin(t, first) })
+	t.Run("wheel", func(t *testing.T) { testWheel(t, first) })
 	t.Run("SBOM and licences", func(t *testing.T) { testSBOM(t, first) })
 }
 
@@ -358,6 +361,58 @@ func testPlugin(t *testing.T, r made) {
 		t.Errorf("plugins for %q", found)
 	}
 }
+
+// The provider of Octavia is installed from the wheel with the oldest release of Octavia that it is for, and with the
+// one of its unit tests. Each loads the driver, and has the agent, the options and the command. All other packages
+// have the versions of the unit tests.
+func testWheel(t *testing.T, r made) {
+	text, err := os.ReadFile(root + "/tools/openstack.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var others, newest strings.Builder
+	for _, pin := range regexp.MustCompile(`(?m)^([A-Za-z0-9].*==.*) \\$`).FindAllStringSubmatch(string(text), -1) {
+		if strings.HasPrefix(pin[1], "octavia") {
+			fmt.Fprintln(&newest, pin[1])
+		} else {
+			fmt.Fprintln(&others, pin[1])
+		}
+	}
+	for name, pins := range map[string]string{"2024.1": "octavia==14.0.2\noctavia-lib==3.5.0\n", "newest": newest.String()} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "pins"), []byte(others.String()+pins), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			install := exec.CommandContext(t.Context(), "bash", "-euc", `python3 -m venv "$1"
+				pip() { "$1/bin/pip" --quiet --disable-pip-version-check "${@:2}"; }
+				pip "$1" install -c "$1/pins" octavia "$2"
+				pip "$1" check
+				cd /
+				"$1/bin/fairlead-octavia-sync" --help
+				"$1/bin/oslo-config-generator" --namespace fairlead_octavia_provider
+				"$1/bin/python" -c "$3"`, "install", dir, filepath.Join(r.dir, "fairlead_octavia_provider-"+r.version+"-py3-none-any.whl"), loadDriver)
+			says := run(t, install)
+			for _, want := range []string{"usage: fairlead-octavia-sync", "[fairlead]\n", "#api_urls = ", "Driver of fairlead_octavia_provider.driver", "run of fairlead_octavia_provider.agent"} {
+				if !strings.Contains(says, want) {
+					t.Errorf("no %q in\n%s", want, says)
+				}
+			}
+		})
+	}
+}
+
+// loadDriver has Octavia load the driver, and stevedore the agent as octavia-driver-agent does.
+const loadDriver = `
+from octavia.common import config
+from octavia.api.drivers import driver_factory
+from oslo_config import cfg
+from stevedore import driver
+cfg.CONF.set_override("enabled_provider_drivers", {"fairlead": "Fairlead"}, group="api_settings")
+agent = driver.DriverManager("octavia.driver_agent.provider_agents", "fairlead", invoke_on_load=False).driver
+for loaded in type(driver_factory.get_driver("fairlead")), agent:
+    print(loaded.__name__, "of", loaded.__module__)
+`
 
 // The SBOM has each module that the linker recorded, with a licence, and the text of that
 // is in LICENSES.txt.

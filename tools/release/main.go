@@ -4,12 +4,12 @@
 // images. scripts/release.sh calls it.
 //
 //	go -C tools run ./release licenses >LICENSES.txt
-//	go -C tools run ./release sbom VERSION BINARY... >fairlead.spdx.json
+//	go -C tools run ./release sbom VERSION FILE... >fairlead.spdx.json
 //	go -C tools run ./release chart PACKAGE DIR
 //
 // "licenses" prints the licences of Fairlead and of all modules in its executable. It
 // fails if a module has none, or one that isn't known to permit this. "sbom" prints an
-// SPDX 2.3 document of these executables, and "chart" makes an OCI layout of a packaged
+// SPDX 2.3 document of these executables and Python wheels, and "chart" makes an OCI layout of a packaged
 // chart. The time in them is SOURCE_DATE_EPOCH (reproducible-builds.org).
 package main
 
@@ -45,7 +45,7 @@ func run(args []string) error {
 		}
 		return writeChart(context.Background(), args[1], args[2], created)
 	}
-	return fmt.Errorf("usage: release licenses | sbom VERSION BINARY... | chart PACKAGE DIR")
+	return fmt.Errorf("usage: release licenses | sbom VERSION FILE... | chart PACKAGE DIR")
 }
 
 // epoch returns the time of SOURCE_DATE_EPOCH in RFC 3339.

@@ -36,9 +36,9 @@ type bill struct {
 	known   map[spdx.ElementID]bool
 }
 
-// printSBOM prints an SPDX 2.3 document of executables: which modules the Go linker
-// recorded in each.
-func printSBOM(w io.Writer, version, created string, binaries []string) error {
+// printSBOM prints an SPDX 2.3 document of executables, with the modules that the Go linker
+// recorded in each, and of Python wheels, which have no code of others.
+func printSBOM(w io.Writer, version, created string, files []string) error {
 	all, err := modules()
 	if err != nil {
 		return err
@@ -57,8 +57,12 @@ func printSBOM(w io.Writer, version, created string, binaries []string) error {
 		PackageComment: "BPF programs, embedded in the executables; compiled with headers of libbpf (LGPL-2.1 OR BSD-2-Clause)",
 	})
 	sums := sha256.New()
-	for _, path := range binaries {
-		sum, err := b.addBinary(path)
+	for _, path := range files {
+		add := b.addBinary
+		if filepath.Ext(path) == ".whl" {
+			add = b.addWheel
+		}
+		sum, err := add(path)
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
@@ -72,26 +76,40 @@ func printSBOM(w io.Writer, version, created string, binaries []string) error {
 	return spdxjson.Write(b.Document, w, spdxjson.Indent("  "))
 }
 
-// addBinary adds an executable and its modules, and returns its checksum.
-func (b *bill) addBinary(path string) (string, error) {
+// addFile adds a file of the release, and returns its identifier and checksum.
+func (b *bill) addFile(path, license, purpose string) (id spdx.ElementID, sum string, err error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
+	digest := sha256.Sum256(content)
+	sum, name := hex.EncodeToString(digest[:]), filepath.Base(path)
+	id = spdx.ElementID("Package-" + notInID.ReplaceAllString(name, "-"))
+	b.add(&spdx.Package{
+		PackageSPDXIdentifier: id, PackageName: name, PackageVersion: b.version, PackageFileName: name,
+		PackageChecksums:        []spdx.Checksum{{Algorithm: spdx.SHA256, Value: sum}},
+		PackageLicenseConcluded: license, PackageLicenseDeclared: license, PrimaryPackagePurpose: purpose,
+	})
+	b.relate("DOCUMENT", "DESCRIBES", id)
+	return id, sum, nil
+}
+
+// addWheel adds a Python wheel, and returns its checksum.
+func (b *bill) addWheel(path string) (string, error) {
+	_, sum, err := b.addFile(path, "Apache-2.0", "LIBRARY")
+	return sum, err
+}
+
+// addBinary adds an executable and its modules, and returns its checksum.
+func (b *bill) addBinary(path string) (string, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
 		return "", err
 	}
-	digest := sha256.Sum256(content)
-	sum, name := hex.EncodeToString(digest[:]), filepath.Base(path)
-	id := spdx.ElementID("Package-" + notInID.ReplaceAllString(name, "-"))
-	b.add(&spdx.Package{
-		PackageSPDXIdentifier: id, PackageName: name, PackageVersion: b.version, PackageFileName: name,
-		PackageChecksums:        []spdx.Checksum{{Algorithm: spdx.SHA256, Value: sum}},
-		PackageLicenseConcluded: "Apache-2.0 AND (" + bpfLicense + ")", PackageLicenseDeclared: "Apache-2.0 AND (" + bpfLicense + ")",
-		PrimaryPackagePurpose: "APPLICATION",
-	})
-	b.relate("DOCUMENT", "DESCRIBES", id)
+	id, sum, err := b.addFile(path, "Apache-2.0 AND ("+bpfLicense+")", "APPLICATION")
+	if err != nil {
+		return "", err
+	}
 	b.relate(id, "CONTAINS", bpfID)
 	compiler, err := b.addModule(stdlib, strings.TrimPrefix(info.GoVersion, "go"), "")
 	if err != nil {
