@@ -11,7 +11,7 @@
 #   scripts/install-deps.sh test        demo, a C compiler (race detector), BIRD, what reads alerts, units and keepalived's files
 #   scripts/install-deps.sh octavia     build, and OpenStack's programs with what checks Python
 #   scripts/install-deps.sh test-ci     test, image, kubernetes, octavia, a guest machine, another BGP speaker
-#   scripts/install-deps.sh test-all    test-ci, release, openstack, more guest machines, emulation, a browser, schemathesis
+#   scripts/install-deps.sh test-all    test-ci, release, openstack, more guest machines, emulation, a browser, schemathesis, kolla
 #   scripts/install-deps.sh openstack   demo, octavia, and a database server
 #   scripts/install-deps.sh generate    build, and the compiler for BPF
 #   scripts/install-deps.sh image       build, and the tool that makes container images
@@ -137,6 +137,7 @@ want_group() {
 		want qemu-system-aarch64 qemu-system-arm
 		want_browser
 		want_venv schemathesis
+		want_venv kolla
 		;;
 	generate)
 		want_group build
@@ -275,7 +276,7 @@ fetch_go() {
 # tools/NAME.txt lists, unless it was made of the same by the same Python.
 provide_venv() {
 	local venv=$cache/$1 pins=tools/$1.txt made_of
-	if [[ $1 == openstack ]] && ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+	if [[ $1 =~ ^(openstack|kolla)$ ]] && ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
 		say "no $1, which needs Python 3.11: its tests are skipped"
 		return
 	fi

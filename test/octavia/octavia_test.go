@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package octavia runs the checks of octavia/, the provider of OpenStack's Octavia: its unit tests,
-// which become sub-tests, types and style.
+// which become sub-tests, types, style and packaging.
 package octavia
 
 import (
@@ -14,21 +14,21 @@ import (
 	"testing"
 )
 
-// venv returns the folder of programs in the virtual environment that scripts/install-deps.sh makes.
-func venv(t *testing.T) string {
+// venv returns the folder of programs in a virtual environment that scripts/install-deps.sh makes.
+func venv(t *testing.T, name string) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(cache, "fairlead", "openstack")
+	dir := filepath.Join(cache, "fairlead", name)
 	if _, err := os.Stat(filepath.Join(dir, "made-of")); err == nil {
 		return filepath.Join(dir, "bin")
 	}
 	if exec.CommandContext(t.Context(), "python3", "-c", "import sys; sys.exit(sys.version_info < (3, 11))").Run() != nil {
-		t.Skip("Octavia needs Python 3.11")
+		t.Skipf("%s needs Python 3.11", name)
 	}
-	t.Fatalf("no %s: scripts/install-deps.sh octavia makes it", dir)
+	t.Fatalf("no %s: scripts/install-deps.sh test-all makes it", dir)
 	return ""
 }
 
@@ -111,7 +111,7 @@ func (r report) replay(t *testing.T) {
 }
 
 func TestUnit(t *testing.T) {
-	bin := venv(t)
+	bin := venv(t, "openstack")
 	readAll(t, "../../octavia")
 	path := filepath.Join(t.TempDir(), "report.xml")
 	pytest := command(t, filepath.Join(bin, "pytest"), "-q", "-p", "no:cacheprovider", "--junit-xml", path)
@@ -132,7 +132,7 @@ func TestUnit(t *testing.T) {
 }
 
 func TestTypesAndStyle(t *testing.T) {
-	bin := venv(t)
+	bin := venv(t, "openstack")
 	readAll(t, "../../octavia")
 	for name, args := range map[string][]string{
 		"types":  {"mypy", "--cache-dir=" + os.DevNull},
