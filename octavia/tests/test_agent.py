@@ -196,6 +196,27 @@ def test_deleted_pool(lab: Lab) -> None:
     assert lab.reported()[balancer.id] == {"operating_status": "OFFLINE"}
 
 
+def test_more_load_balancers_than_a_lease_is_enough_for(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    balancers = [lab.database.served() for _ in range(8)]
+    for balancer in balancers:
+        lab.write(balancer)
+        lab.show(balancer, "PENDING_CREATE")
+    lab.fake.lease, read = 1.0, lab.agent.state.read
+
+    def read_slowly(identifier: str) -> Any:
+        time.sleep(0.2)
+        return read(identifier)
+
+    monkeypatch.setattr(lab.agent.state, "read", read_slowly)
+    active: set[str] = set()
+    for _ in range(8):
+        lab.agent.round()
+        for identifier in lab.reported():
+            active.add(identifier)
+            lab.show(next(b for b in balancers if b.id == identifier))
+    assert active == {b.id for b in balancers}
+
+
 def test_deleted_load_balancer(lab: Lab) -> None:
     balancer = lab.database.served()
     lab.show(balancer, "PENDING_DELETE")

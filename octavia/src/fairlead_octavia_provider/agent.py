@@ -58,7 +58,7 @@ class Agent:
         self.holder = f"{socket.gethostname()}/{os.getpid()}"
         self.version = ""
         self._behind = False
-        self._lease = self._searched = self._followed = 0.0
+        self._lease = self._half = self._searched = self._followed = 0.0
         self._changed: dict[str, None] = {}  # IDs of load balancers with changed statuses, in their order
         self._answers: dict[str, Part] = {}  # items of changes, by names of documents
         self._known: dict[str, Part] = {}  # Octavia's view of load balancers that were reported before
@@ -73,7 +73,7 @@ class Agent:
                 raise
             self._stand_by(problem.retry_after)
             return
-        self._lease = asked + answer["lease"]
+        self._lease, self._half = asked + answer["lease"], asked + answer["lease"] / 2
         self._take(answer)
         pending = self._pending()
         others = [identifier for identifier in self._changed if identifier not in pending][:_MOST]
@@ -126,9 +126,12 @@ class Agent:
         return pending
 
     def _report(self, identifiers: list[str]) -> bool:
-        """Send the statuses of load balancers as one message, and say whether all have been sent."""
+        """Send statuses as one message: of as many load balancers as half of the lease is enough for, say if sent."""
         messages = {}
-        for identifier in identifiers:
+        for at, identifier in enumerate(identifiers):
+            if at and time.monotonic() >= self._half:
+                identifiers = identifiers[:at]
+                break
             try:
                 messages[identifier] = self._message(identifier)
             except (Problem, lib.DriverError) as error:
@@ -198,12 +201,8 @@ class Agent:
                 return set(left)
             except lib.UpdateStatusError as error:
                 bad = [i for i, each in left.items() if error.status_object_id in _identifiers(each)]
-                LOG.warning(
-                    "Octavia refused a status of %s %s, retrying: %s",
-                    error.status_object,
-                    error.status_object_id,
-                    error.fault_string,
-                )
+                place = f"{error.status_object} {error.status_object_id}"
+                LOG.warning("Octavia refused a status of %s, retrying: %s", place, error.fault_string)
                 for identifier in bad:
                     del left[identifier]
                 if not bad:
@@ -235,7 +234,6 @@ class Agent:
 
     def _follow_ports(self) -> None:
         if time.monotonic() >= self._followed + self.conf.ports_interval:
-            self._check_lease()
             projects = {item["project"] for item in self._answers.values()}
             follow.follow(self.api, self.neutron(), sorted(projects))
             self._followed = time.monotonic()
