@@ -108,7 +108,7 @@ class Lab:
 @pytest.fixture
 def lab(conf: Any, cloud: Cloud, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     with LBAPI() as fake:
-        override(api_urls=[fake.url], pending_interval=0.1, ports_interval=1000, api_timeout=2)
+        override(api_urls=[fake.url], pending_interval=0.1, ports_interval=1000, api_timeout=20)
         monkeypatch.setattr(agents, "_PAUSE", 0.01)
         connect(Client(), cloud, database, monkeypatch)
         yield Lab(fake, cloud, database)

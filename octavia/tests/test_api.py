@@ -3,7 +3,6 @@
 
 import json
 import pathlib
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,10 +40,9 @@ def test_repeats(code: int, fake: LBAPI) -> None:
 def test_repeats_until_the_deadline(fake: LBAPI) -> None:
     override(api_timeout=0.5)
     fake.faults = [problem(503)] * 100
-    start = time.monotonic()
     with pytest.raises(Problem, match="the detail; a: b"):
         Client().put("p", "n", {}, None)
-    assert time.monotonic() - start < 1.5
+    assert len(fake.requests) < 100
 
 
 def test_retry_after_beyond_the_deadline(fake: LBAPI) -> None:

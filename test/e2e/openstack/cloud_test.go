@@ -70,7 +70,7 @@ func newCloud(t *testing.T, label string) *cloud {
 	return c
 }
 
-// services are the processes of the controller whose logs tell the reason of a failure.
+// services are the processes of the controller whose logs have the reason of a failure.
 var services = []string{"apiserver", "octavia-agent", "octavia-api", "neutron", "keystone", "mariadb"}
 
 // logServices logs the ends of the services' logs if the test has failed.
@@ -118,7 +118,7 @@ func (c *cloud) writeFiles(t *testing.T) {
 	}
 }
 
-// start starts a process of the controller. Those of Octavia find the provider.
+// start starts a process of the controller. Octavia finds the provider in it.
 func (c *cloud) start(t *testing.T, name string, args ...string) {
 	t.Helper()
 	if err := c.Start(t.Context(), controller, netlab.Process{Name: name, Args: args, Env: []string{"PYTHONPATH=" + c.site}}); err != nil {

@@ -185,7 +185,7 @@ type state struct {
 	Operating string `json:"operating_status"`
 }
 
-// words are the statuses of "web", its TCP listener and its pool, then those of the pool's members by their names.
+// words are the statuses of "web", its TCP listener and its pool, then of the members by their names.
 func (t *tree) words() string {
 	all := []string{t.Statuses.LoadBalancer.Operating}
 	for _, listener := range t.Statuses.LoadBalancer.Listeners {
