@@ -32,6 +32,7 @@ def repeat(call, *args, **fields):
 def await_active(balancer):
     while repeat(octavia.get_load_balancer, balancer).provisioning_status.startswith("PENDING"):
         time.sleep(0.2)
+    print("done", flush=True)
 
 
 repeat(octavia.create_load_balancer, name="busy", vip_subnet_id=network.find_subnet("vips4").id)
@@ -44,7 +45,6 @@ for port in itertools.cycle(range(8000, 8010)):
     await_active(balancer)
     member = repeat(octavia.create_member, pool.id, protocol_port=port, name=f"m{port}", **address)
     await_active(balancer)
-    print("done", flush=True)
     if member:
         repeat(octavia.update_member, member, pool.id, weight=port - 7990)
         await_active(balancer)
@@ -54,4 +54,3 @@ for port in itertools.cycle(range(8000, 8010)):
     if listener:
         repeat(octavia.delete_listener, listener)
         await_active(balancer)
-    print("done", flush=True)
