@@ -7,6 +7,7 @@ Prints "done" for each change.
 import itertools
 import time
 
+import keystoneauth1.exceptions
 import openstack
 
 cloud = openstack.connect()
@@ -24,7 +25,7 @@ def repeat(call, *args, **fields):
         except openstack.exceptions.ConflictException as error:
             if "immutable" not in str(error):
                 return None  # it is there already
-        except (openstack.exceptions.SDKException, OSError) as error:
+        except (openstack.exceptions.SDKException, keystoneauth1.exceptions.ClientException) as error:
             print(error, flush=True)
         time.sleep(0.2)
 
