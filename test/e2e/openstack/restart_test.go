@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
@@ -96,8 +98,8 @@ func (c *cloud) awaitBalancer(t *testing.T, name string) {
 	t.Helper()
 	h := c.State().Host(name)
 	harness.Until(t, name+" follows the API server", func() bool {
-		_, err := os.Stat(h.Socket)
-		return err == nil && harness.Status(t, h).APIServer.Reachable
+		status, err := netlab.Decode[observe.Status](control.Dial(h.Socket).Status(t.Context()))
+		return err == nil && status.APIServer.Reachable
 	})
 }
 
