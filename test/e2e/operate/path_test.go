@@ -150,7 +150,9 @@ func small(forward lb.Forward) func(*testing.T) netlab.Topology {
 const serverVLAN = 100
 
 // behindVLAN is the lab with the servers in a VLAN.
-func behindVLAN(t *testing.T) netlab.Topology { return harness.ServersInVLAN(small(lb.L2DSR)(t), serverVLAN) }
+func behindVLAN(t *testing.T) netlab.Topology {
+	return harness.ServersInVLAN(small(lb.L2DSR)(t), serverVLAN)
+}
 
 // vlanOfFirst configures in which VLAN the first server is.
 func vlanOfFirst(id uint32) func(*testing.T, *lab) {
