@@ -8,8 +8,8 @@
 // the object that was read, and repeated if another one was faster. Resources have names that
 // clients choose, and are created and replaced by PUT, so a repeated request changes nothing more.
 //
-// The store is a Kubernetes cluster, of which any number of servers can run side by side without a
-// state of their own (kubernetesStore), or a file. One server has the file, takes the place of a
+// The store is a Kubernetes cluster, of which any number of servers can run side by side with nothing of
+// their own but caches (kubernetesStore), or a file. One server has the file, takes the place of a
 // cluster's API server and controller, and serves the objects to nodes (embeddedStore).
 //
 // Resources have the kind's fields, and the store validates them: handlers know the names of lists

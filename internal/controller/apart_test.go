@@ -3,6 +3,7 @@
 package controller_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,7 +26,6 @@ import (
 type apartHistory struct {
 	*testCluster
 	rand *rand.Rand
-	next int
 }
 
 // apartNamespaces are the namespaces, of which the first is looked at. Each requests addresses of its own only.
@@ -34,37 +35,42 @@ func apartNamespaces() []string { return []string{"default", "one", "two"} }
 // finalizers, classes and statuses of others, and more than their quotas allow: the decisions about the objects of
 // one namespace stays the same when the others delete all of theirs.
 func TestAPIServerNamespacesApart(t *testing.T) {
-	const histories, steps = 3, 60
+	const histories, steps = 4, 60
 	w := newTestCluster(t)
 	seed := fuzzrand.Seed(t)
 	h := &apartHistory{testCluster: w, rand: rand.New(rand.NewPCG(seed, seed))}
-	for _, name := range append(apartNamespaces()[1:], "probe") {
+	for _, name := range apartNamespaces()[1:] {
 		w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	w.node("n1", map[string]string{"lb": "g"})
 	g := w.group("g", 1)
 	w.edit(g, func() {
-		g.Spec.Services.MaxPorts, g.Spec.Services.PerNamespace.Services, g.Spec.Services.PerNamespace.Backends = 3, 6, 8
+		g.Spec.Services.MaxPorts, g.Spec.Services.PerNamespace.Services, g.Spec.Services.PerNamespace.Backends = 3, 4, 8
 		g.Spec.DataPlane.FirewallMarkMask = 0xff00
 		g.Spec.LoadBalancers.MemberNetworks = []v1alpha1.CIDR{"10.0.0.0/24"}
 		g.Spec.LoadBalancers.Segments = []v1alpha1.SegmentRange{{Type: "vlan", First: 7}}
 	})
 	w.pool("main", "192.0.2.0/24")
 	w.run(auto)
+	all := ""
 	for i := range histories {
 		for range steps {
-			h.step(h.rand.IntN(3))
+			h.step(h.rand.IntN(4) % 3) // half of all in the first namespace
 		}
-		h.settle()
-		among := h.shown()
+		among := h.settle()
+		all += among
 		for _, namespace := range apartNamespaces()[1:] {
 			h.clear(namespace)
 		}
-		h.settle()
-		if alone := h.shown(); alone != among {
+		if alone := h.settle(); alone != among {
 			t.Errorf("history %d: among others\n%s\nalone\n%s", i, among, alone)
 		}
 		h.clear("default")
+	}
+	for _, want := range []string{"Served: ", "QuotaExceeded: its services"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no object has %s in\n%s", want, all)
+		}
 	}
 	fuzzrand.Covered(t, histories, histories*steps)
 }
@@ -83,7 +89,7 @@ func (h *apartHistory) step(number int) {
 	case n < 9:
 		err = h.Delete(h.Context(), &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
 	default:
-		err = h.writeStatus(namespace, name)
+		err = h.writeStatus(number, name)
 	}
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 		h.Error(err)
@@ -133,30 +139,36 @@ func (h *apartHistory) loadBalancer(number int, name string) *v1alpha1.LoadBalan
 }
 
 // writeStatus has a tenant write the status of a Service, where other controllers would write.
-func (h *apartHistory) writeStatus(namespace, name string) error {
+func (h *apartHistory) writeStatus(number int, name string) error {
 	var svc corev1.Service
-	if err := h.Get(h.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &svc); err != nil {
+	if err := h.Get(h.Context(), client.ObjectKey{Namespace: apartNamespaces()[number], Name: name}, &svc); err != nil {
 		return err
 	}
-	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: fmt.Sprintf("192.0.2.%d", 200+h.rand.IntN(3))}}
+	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: fmt.Sprintf("192.0.2.%d", 200+10*number+h.rand.IntN(3))}}
 	return h.Status().Update(h.Context(), &svc)
 }
 
-// settle waits until a new Service is served, and no reconciler has anything left to do.
-func (h *apartHistory) settle() {
+// settle waits until all objects of the first namespace are decided about, also a Service that comes after all others
+// for quotas and a LoadBalancer that takes nothing of them, and nothing changes any more.
+func (h *apartHistory) settle() (shown string) {
 	h.Helper()
-	h.next++
-	svc := newService(fmt.Sprint("probe", h.next))
-	svc.Namespace = "probe"
+	svc := newService("probe")
+	b := h.balancer("probe", func(b *v1alpha1.LoadBalancer) { b.Spec.Listeners = nil })
 	h.create(svc)
-	h.servedBy(svc, "g")
-	h.await("reconcilers to have nothing left", func() error {
-		if _, left := reconciliations(h.TB); left > 0 {
-			return fmt.Errorf("%.0f objects", left)
+	h.await("all objects to be decided about", func() error {
+		now, undecided := h.read()
+		if _, left := reconciliations(h.TB); left > 0 || len(undecided) > 0 {
+			return fmt.Errorf("%.0f objects are left, undecided are %q", left, undecided)
+		}
+		if now != shown {
+			shown = now
+			return errors.New("they have changed")
 		}
 		return nil
 	})
 	h.remove(svc)
+	h.remove(b)
+	return shown
 }
 
 // clear deletes all objects of a namespace.
@@ -186,8 +198,9 @@ func (h *apartHistory) clear(namespace string) {
 // anyAddress are addresses that were chosen: they may be other ones where there are other namespaces.
 var anyAddress = regexp.MustCompile(`192\.0\.2\.[0-9]+`)
 
-// shown returns all that the controller says of the objects of the first namespace.
-func (h *apartHistory) shown() string {
+// read returns all that the controller says of the objects of the first namespace, and those that it hasn't decided
+// about.
+func (h *apartHistory) read() (shown string, undecided []string) {
 	h.Helper()
 	var out strings.Builder
 	var services corev1.ServiceList
@@ -197,21 +210,34 @@ func (h *apartHistory) shown() string {
 			h.Fatal(err)
 		}
 	}
-	conditions := func(all []metav1.Condition) {
-		for _, c := range all {
-			fmt.Fprintf(&out, "  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+	// add writes an object with its conditions, unless it is settle's. The first condition says whether it has an address:
+	// only then it has all of them.
+	add := func(o client.Object, ours bool, all []metav1.Condition, kinds []string, text ...any) {
+		lines := fmt.Sprintln(append([]any{fmt.Sprintf("%T", o), o.GetName()}, text...)...)
+		allocated := apimeta.FindStatusCondition(all, kinds[0])
+		for _, kind := range kinds {
+			if c := apimeta.FindStatusCondition(all, kind); c != nil {
+				lines += fmt.Sprintf("  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+			} else if ours && (allocated == nil || allocated.Status == yes) {
+				undecided = append(undecided, o.GetName()+" "+kind)
+			}
+		}
+		if o.GetName() != "probe" {
+			out.WriteString(lines)
 		}
 	}
 	for _, svc := range services.Items {
-		fmt.Fprintln(&out, "Service", svc.Name, svc.Annotations)
+		kinds := []string{v1alpha1.ConditionServiceAllocated, v1alpha1.ConditionServiceAccepted, v1alpha1.ConditionServiceServed}
+		ours := svc.Spec.LoadBalancerClass != nil || apimeta.FindStatusCondition(svc.Status.Conditions, kinds[0]) != nil
+		text := []any{svc.Annotations}
 		for _, ingress := range svc.Status.LoadBalancer.Ingress {
-			fmt.Fprintln(&out, " ", ingress.IP, ingress.Hostname)
+			text = append(text, ingress.IP, ingress.Hostname)
 		}
-		conditions(svc.Status.Conditions)
+		add(&svc, ours, svc.Status.Conditions, kinds, text...)
 	}
 	for _, b := range balancers.Items {
-		fmt.Fprintln(&out, "LoadBalancer", b.Name, b.Status.Address, b.Status.Group, b.Status.Listeners, b.Status.Pools)
-		conditions(b.Status.Conditions)
+		add(&b, true, b.Status.Conditions, []string{v1alpha1.ConditionAllocated, v1alpha1.ConditionReady},
+			b.Status.Address, b.Status.Group, b.Status.Listeners, b.Status.Pools)
 	}
-	return anyAddress.ReplaceAllString(out.String(), "ADDRESS")
+	return anyAddress.ReplaceAllString(out.String(), "ADDRESS"), undecided
 }

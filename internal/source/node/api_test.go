@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -23,11 +24,14 @@ import (
 
 // Services come from the API server that a file names, and routes from the file.
 func TestAPISource(t *testing.T) {
+	first := make(chan struct{})
+	reported := sync.OnceFunc(func() { close(first) })
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer lb1.secret" {
 			t.Errorf("authorization %q", r.Header.Get("Authorization"))
 		}
 		if r.Method == http.MethodPut {
+			defer reported()
 			var report v1alpha1.BalancerNodeStatus
 			if err := json.NewDecoder(r.Body).Decode(&report); err != nil || !slices.Contains(report.Addresses, "10.0.2.1") {
 				t.Errorf("report with the addresses %q, %v: want the peer's", report.Addresses, err)
@@ -65,6 +69,10 @@ func TestAPISource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The first report has the peers, too: else the server would assign their addresses until the next one.
+	if err := from.Server.Report(ctx, &v1alpha1.BalancerNodeStatus{}); err != nil {
+		t.Error(err)
+	}
 	updates, ended := make(chan source.Update, 10), make(chan error)
 	go func() {
 		ended <- from.Run(ctx, func(u source.Update) error {
@@ -82,15 +90,13 @@ func TestAPISource(t *testing.T) {
 			peers += len(u.Routes.Peers)
 		}
 	}
+	<-first
 	_, state := from.Followed()
 	for state.Synced.IsZero() {
 		_, state = from.Followed()
 	}
 	if state.Server != server.URL || !state.Reachable || state.Objects != 1 {
 		t.Errorf("the state is %+v", state)
-	}
-	if err := from.Server.Report(ctx, &v1alpha1.BalancerNodeStatus{}); err != nil {
-		t.Error(err)
 	}
 	write("fairlead.yaml", strings.Replace(file, "tokenFile: token", "tokenFile: fairlead.yaml", 1))
 	if err := from.Reload(); err == nil || !strings.Contains(err.Error(), "want one line with a token") {

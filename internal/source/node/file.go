@@ -96,7 +96,12 @@ func OpenAPI(file File, o Options) (*API, error) {
 		MaxServices: conf.Dataplane.Services, MaxBackends: conf.Dataplane.Backends, TunnelEnds: len(conf.Node.TunnelEnds) > 0,
 		StateDir: o.stateDir(conf.Node.Name), Log: o.Log,
 	})
-	return &API{file, server}, err
+	if err != nil {
+		return nil, err
+	}
+	s := &API{file, server}
+	s.setPeers(conf.Update(nil).Routes) // the first report has them
+	return s, nil
 }
 
 // Run delivers the server's services, and the file's routes.
