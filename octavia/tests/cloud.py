@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neutron and Octavia's REST API over HTTP, as far as the provider uses them, and the LB API's request for agents."""
+"""Neutron and Octavia's REST API over HTTP, as far as the provider uses them."""
 
 import ipaddress
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from keystoneauth1 import adapter, noauth, session
+
+from tests.served import Query, Served
 
 VIP_NETWORK, VIP_SUBNET, VIP_SUBNET6 = "vip-network", "vip-subnet", "vip-subnet6"
 MEMBER_NETWORK, MEMBER_SUBNET, MEMBER_SUBNET6 = "member-network", "member-subnet", "member-subnet6"
 VLAN, VIP_VLAN = 101, 102
 
 
-class Cloud:
+class Cloud(Served):
     """OpenStack's services on one port."""
 
     def __init__(self) -> None:
@@ -78,25 +76,12 @@ class Cloud:
         """Return a client of keystoneauth1 without authentication."""
         return adapter.Adapter(session=session.Session(auth=noauth.NoAuth()), endpoint_override=self.url)
 
-    def __enter__(self) -> "Cloud":
-        cloud = self
+    def answer(self, method: str, path: str, query: Query, body: Any, headers: dict[str, str]) -> Any:
+        """Implement Served."""
+        code, found = self._answer(method, path, query, body, headers.get("If-Match"))
+        return code, {}, found
 
-        class Handler(_Handler):
-            owner = cloud
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-
-    def answer(
-        self, method: str, path: str, query: dict[str, list[str]], body: Any, match: str | None
-    ) -> tuple[int, Any]:
-        """Return status code and body."""
+    def _answer(self, method: str, path: str, query: Query, body: Any, match: str | None) -> tuple[int, Any]:
         self.requests.append((method, path))
         if self.broken:
             return self.broken, {}
@@ -132,7 +117,7 @@ class Cloud:
         port["tags"] = [t for t in port["tags"] if t != tag]
         return 204, None
 
-    def _octavia(self, path: str, query: dict[str, list[str]]) -> tuple[int, Any]:
+    def _octavia(self, path: str, query: Query) -> tuple[int, Any]:
         """Answer lists by filters, two objects a page, and single objects."""
         kind, _, identifier = path.partition("/")
         if identifier.endswith("/members"):
@@ -157,30 +142,6 @@ class Cloud:
         return 200, {kind: page, f"{kind}_links": links}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    owner: Cloud
-    protocol_version = "HTTP/1.1"
-
-    def _serve(self) -> None:
-        url = urlsplit(self.path)
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else None
-        code, answer = self.owner.answer(
-            self.command, url.path, parse_qs(url.query), body, self.headers.get("If-Match")
-        )
-        text = b"" if answer is None else json.dumps(answer).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    do_GET = do_PUT = do_DELETE = _serve
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
-
-
 def _network(identifier: str, kind: str, number: int | None) -> dict[str, Any]:
     return {"id": identifier, "provider:network_type": kind, "provider:segmentation_id": number}
 
@@ -189,7 +150,7 @@ def _subnet(identifier: str, network: str, cidr: str) -> dict[str, Any]:
     return {"id": identifier, "network_id": network, "cidr": cidr}
 
 
-def _matches(found: dict[str, Any], query: dict[str, list[str]]) -> bool:
+def _matches(found: dict[str, Any], query: Query) -> bool:
     for key, values in query.items():
         if key == "fixed_ips":
             wanted = dict(v.split("=", 1) for v in values)

@@ -2,20 +2,20 @@
 """A server that behaves as the LB API, with the request for agents, and that fails as tests want."""
 
 import itertools
-import json
 import re
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote
+
+from tests.served import Query, Served
 
 Document = dict[str, Any]
 
 _PATH = re.compile(r"/v1/projects/([^/]+)/loadbalancers(?:/([^/]+))?(/status)?")
 
 
-class LBAPI:
+class LBAPI(Served):
     """Documents, statuses and statistics in memory."""
 
     def __init__(self) -> None:
@@ -31,21 +31,6 @@ class LBAPI:
         self.ready_nodes = 1
         self._version = itertools.count(1)
         self._lock = threading.Condition()
-
-    def __enter__(self) -> "LBAPI":
-        outer = self
-
-        class Handler(_Handler):
-            owner = outer
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.shutdown()
-        self.server.server_close()
 
     def touch(self, project: str, name: str) -> None:
         """Have an object be among the changes."""
@@ -98,14 +83,15 @@ class LBAPI:
             ],
         }
 
-    def answer(self, method: str, path: str, query: dict[str, str], body: Any, headers: dict[str, str]) -> Any:
-        """Return status code, headers and body."""
+    def answer(self, method: str, path: str, query: Query, body: Any, headers: dict[str, str]) -> Any:
+        """Implement Served."""
+        one = {key: values[0] for key, values in query.items()}
         self.requests.append((method, path, headers))
-        self.queries.append(query)
+        self.queries.append(one)
         if self.faults:
             return self.faults.pop(0)
         if path == "/v1/statuses":
-            return self._changes(query)
+            return self._changes(one)
         found = _PATH.fullmatch(path)
         assert found
         project, name, part = unquote(found[1]), unquote(found[2] or ""), found[3]
@@ -160,29 +146,3 @@ class LBAPI:
             items += [{"project": p, "name": n, "deleted": True} for (p, n), v in self.deleted.items() if v > since]
             newest = max([since, *self.versions.values(), *self.deleted.values()])
             return 200, {}, {"version": str(newest), "complete": since == 0, "lease": self.lease, "items": items}
-
-
-class _Handler(BaseHTTPRequestHandler):
-    owner: LBAPI
-    protocol_version = "HTTP/1.1"
-
-    def _serve(self) -> None:
-        url = urlsplit(self.path)
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else None
-        query = {key: values[0] for key, values in parse_qs(url.query).items()}
-        code, headers, answer = self.owner.answer(self.command, url.path, query, body, dict(self.headers))
-        if code == 0:  # the connection breaks
-            self.close_connection = True
-            return
-        text = b"" if answer is None else json.dumps(answer).encode()
-        self.send_response(code)
-        for key, value in {**headers, "Content-Length": str(len(text))}.items():
-            self.send_header(key, value)
-        self.end_headers()
-        self.wfile.write(text)
-
-    do_GET = do_PUT = do_DELETE = _serve
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
