@@ -38,7 +38,7 @@ func pack(ctx context.Context, file string, b built, g guest, k kernel, modules 
 	a.addFile("usr/bin/fairlead", modeProgram, b.path("fairlead"))
 	a.addFile("usr/bin/fairlab", modeProgram, b.path("fairlab"))
 	var plan strings.Builder
-	arguments := slices.Concat(testArguments, []string{"-test.run=" + g.tests})
+	arguments := slices.Concat(testArguments, []string{"-test.run=" + g.tests, "-test.skip=" + skipped + g.skip})
 	if end, limited := ctx.Deadline(); limited {
 		arguments = append(arguments, fmt.Sprintf("-test.timeout=%.0fs", time.Until(end.Add(-endTime)).Seconds()))
 	}
