@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -112,15 +113,25 @@ func testScale(t *testing.T, i *installation) {
 	}).unharmed(t)
 }
 
-// All pods are replaced by new ones.
+// All pods are replaced by new ones, again and again until there were FAIRLEAD_CONNECTIONS
+// connections.
 func testRollout(t *testing.T, i *installation) {
 	const replicas = 4
 	i.scale(t, replicas)
-	i.under(t, func(l *load) {
+	wanted, _ := strconv.Atoi(os.Getenv("FAIRLEAD_CONNECTIONS"))
+	d := i.under(t, func(l *load) {
 		l.reusePorts(i.vips(t, "web"))
-		i.Kubectl(t, "rollout", "restart", "deployment/web")
-		i.settle(t, replicas)
-	}).unharmed(t)
+		for more := true; more; more = l.connections() < wanted {
+			i.Kubectl(t, "rollout", "restart", "deployment/web")
+			i.settle(t, replicas)
+		}
+	})
+	d.unharmed(t)
+	for _, b := range d.WithPod {
+		if errors.Is(b.err, os.ErrDeadlineExceeded) {
+			t.Errorf("a removed pod's connection hangs: %v", b)
+		}
+	}
 }
 
 // Pods that are deleted at once have no connections any more: their clients know when they ask next, and

@@ -35,7 +35,7 @@ const (
 	// pods get some.
 	shortTalk = 30
 	firstPort = 30000
-	ports     = 16
+	ports     = 32
 	portTalk  = 2
 )
 
@@ -59,7 +59,7 @@ type load struct {
 
 // toll has the results of clients during a change.
 type toll struct {
-	// Requests were answered, in Connections of regulars or alone.
+	// Requests were answered, in so many Connections.
 	Requests, Connections int
 	// Slowest is the longest that an answer took.
 	Slowest time.Duration
@@ -129,6 +129,12 @@ func (l *load) answered() int {
 	return l.toll.Requests
 }
 
+func (l *load) connections() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.toll.Connections
+}
+
 // count changes the toll.
 func (l *load) count(change func(*toll)) {
 	l.mu.Lock()
@@ -149,6 +155,7 @@ func (l *load) visit(address string) {
 					return
 				}
 				t.Requests++
+				t.Connections++
 				t.Slowest = max(t.Slowest, took)
 			})
 		}
