@@ -281,7 +281,7 @@ type PoolOptions struct {
 	// +kubebuilder:validation:Maximum=256
 	MinHealthy int32 `json:"minHealthy,omitempty" range:"1-65535"`
 	// Scheduler chooses the members of new connections. All but "maglev" need the data
-	// plane ipvs. The default is maglev.
+	// plane ipvs, and the group's dataPlane.ipvs. The default is maglev.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=maglev;rr;wrr;lc;wlc;sh
@@ -340,8 +340,8 @@ type MemberOptions struct {
 	// +optional
 	Backup bool `json:"backup,omitempty"`
 	// MaxConnections is the number of connections through one node from which on the
-	// member gets no new ones. It needs the data plane ipvs. The default is the pool's; by
-	// default there is no limit.
+	// member gets no new ones. It needs the data plane ipvs, and the group's dataPlane.ipvs. The
+	// default is the pool's; by default there is no limit.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1

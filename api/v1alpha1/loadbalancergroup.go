@@ -180,6 +180,12 @@ type DataPlane struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967295
 	FirewallMarkMask int64 `json:"firewallMarkMask,omitempty"`
+	// IPVS lets Services and LoadBalancers have a scheduler other than "maglev", and a maximum of
+	// connections, for which nodes with the data plane auto forward by IPVS. By default objects
+	// with one are not served.
+	//
+	// +optional
+	IPVS bool `json:"ipvs,omitempty"`
 	// Limits are the limits of new flows of Services and listeners without limits of their
 	// own. By default there is no limit.
 	//

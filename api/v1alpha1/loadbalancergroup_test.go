@@ -30,6 +30,7 @@ loadBalancers:
 dataPlane:
   minHealthCheckInterval: 10ms
   firewallMarkMask: 4294967295
+  ipvs: true
   forward: gue
   healthCheck: {type: http, port: 8080, host: a.example, expectedCodes: "200", path: /healthz, interval: 500ms, timeout: 100ms, rise: 1, fall: 100}
   limits: {newFlows: 10000000, newFlowsPerSource: 1}

@@ -49,11 +49,12 @@ const (
 	// /64.
 	AnnotationNewFlowsPerSource = "fairlead.io/new-flows-per-source"
 	// AnnotationScheduler chooses the endpoints of new connections: "maglev" (default), or,
-	// with the data plane ipvs, "rr", "wrr", "lc", "wlc" or "sh".
+	// with the data plane ipvs and the group's spec.dataPlane.ipvs, "rr", "wrr", "lc", "wlc" or
+	// "sh".
 	AnnotationScheduler = "fairlead.io/scheduler"
 	// AnnotationMaxConnections is the number of connections of each endpoint and port
 	// through one node from which on the endpoint gets no new ones. It needs the data plane
-	// ipvs.
+	// ipvs, and the group's spec.dataPlane.ipvs.
 	AnnotationMaxConnections = "fairlead.io/max-connections"
 	// AnnotationFirewallMark joins the ports of the Service: the data plane schedules them
 	// as one, so a client gets one endpoint on all ports. It is 1 to 4294967295, and no

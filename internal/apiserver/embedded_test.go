@@ -484,6 +484,18 @@ func TestFirewallMarks(t *testing.T) {
 	}
 }
 
+// A load balancer that needs IPVS is refused unless the policy allows it.
+func TestIPVSAllowed(t *testing.T) {
+	const pools = "addressPools: [{name: public, addresses: [203.0.113.0/28]}]\n"
+	const body = `{"forward":"nat","listeners":[{"name":"l","port":1,"pool":"p"}],"pools":[{"name":"p","scheduler":"lc"}]}`
+	a := newAPIOf(t, openEmbedded(t, filepath.Join(t.TempDir(), "data"), pools), 1)
+	if got := a.must(422, "web", "PUT", base+"/a", body).body; !strings.Contains(got, `"field":"pools[0].scheduler"`) || !strings.Contains(got, "spec.dataPlane.ipvs") {
+		t.Error(got)
+	}
+	a = newAPIOf(t, openEmbedded(t, filepath.Join(t.TempDir(), "data"), pools+"dataPlane: {ipvs: true}"), 1)
+	a.must(201, "web", "PUT", base+"/a", body)
+}
+
 // A load balancer that a new policy doesn't serve is served once another one of its project uses less.
 func TestQuotaFreed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data")

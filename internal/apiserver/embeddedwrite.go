@@ -147,9 +147,9 @@ func (s *embeddedStore) write(object *unstructured.Unstructured, keeps bool) (er
 	}
 	setAddress(b, address)
 	claim := s.quota.claim(b)
-	if why := s.policy.bounds.Marks(claim.Marked); why != "" {
+	if why, path := s.policy.bounds.AllowsIPVS(&claim); path != "" {
 		return apierrors.NewInvalid(v1alpha1.GroupVersion().WithKind("LoadBalancer").GroupKind(), b.Name, field.ErrorList{
-			field.Forbidden(field.NewPath("spec", "firewallMark"), why),
+			field.Forbidden(field.NewPath("spec", path), why.Message),
 		})
 	}
 	if why := s.quota.exceeded(b.Namespace, claim); why != "" {

@@ -38,6 +38,7 @@ type policyFile struct {
 	DataPlane     struct {
 		MinHealthCheckInterval *metav1.Duration    `json:"minHealthCheckInterval"`
 		FirewallMarkMask       int64               `json:"firewallMarkMask"`
+		IPVS                   bool                `json:"ipvs"`
 		Limits                 v1alpha1.FlowLimits `json:"limits"`
 	} `json:"dataPlane"`
 }
@@ -92,7 +93,10 @@ func parsePolicy(text []byte, kinds kinds) (*policy, error) {
 	group := &v1alpha1.LoadBalancerGroup{Spec: v1alpha1.LoadBalancerGroupSpec{
 		Services:      v1alpha1.ServiceFilter{MaxPorts: f.Services.MaxPorts, PerNamespace: f.Services.PerNamespace},
 		LoadBalancers: f.LoadBalancers,
-		DataPlane:     v1alpha1.DataPlane{MinHealthCheckInterval: f.DataPlane.MinHealthCheckInterval, FirewallMarkMask: f.DataPlane.FirewallMarkMask, Limits: f.DataPlane.Limits},
+		DataPlane: v1alpha1.DataPlane{
+			MinHealthCheckInterval: f.DataPlane.MinHealthCheckInterval, FirewallMarkMask: f.DataPlane.FirewallMarkMask,
+			IPVS: f.DataPlane.IPVS, Limits: f.DataPlane.Limits,
+		},
 	}}
 	group.Name = defaultGroup
 	err := kinds.check("loadbalancergroups", "LoadBalancerGroup", group, "")

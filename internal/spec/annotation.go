@@ -86,6 +86,17 @@ func (s *Settings) SetBackends(endpoints []lb.Backend) {
 	}
 }
 
+// ipvs returns the annotation for which a Service needs IPVS; empty if there is none.
+func (s *Settings) ipvs() string {
+	switch {
+	case s.Scheduler != lb.SchedulerMaglev:
+		return v1alpha1.AnnotationScheduler
+	case s.MaxConnections != 0:
+		return v1alpha1.AnnotationMaxConnections
+	}
+	return ""
+}
+
 // MaxPorts is the number of ports of a Service that are served: the work for a Service grows
 // with the product of its ports and endpoints.
 const MaxPorts = 1000

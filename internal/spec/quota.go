@@ -47,6 +47,7 @@ type Bounds struct {
 
 	group   string
 	marks   bool
+	ipvs    bool
 	forward lb.Forward
 	checked *lb.HealthCheck
 }
@@ -54,7 +55,8 @@ type Bounds struct {
 // BoundsOf returns the bounds of a group.
 func BoundsOf(g *v1alpha1.LoadBalancerGroup) Bounds {
 	q := g.Spec.Services.PerNamespace
-	b := Bounds{group: g.Name, marks: g.Spec.DataPlane.FirewallMarkMask != 0, forward: lb.DSR, MinInterval: defaultMinInterval, Usage: Usage{
+	d := &g.Spec.DataPlane
+	b := Bounds{group: g.Name, marks: d.FirewallMarkMask != 0, ipvs: d.IPVS, forward: lb.DSR, MinInterval: defaultMinInterval, Usage: Usage{
 		Ports:          cmp.Or(int(g.Spec.Services.MaxPorts), defaultMaxPorts),
 		Ranges:         lb.MaxSources,
 		Services:       cmp.Or(int(q.Services), defaultServices),
@@ -62,13 +64,13 @@ func BoundsOf(g *v1alpha1.LoadBalancerGroup) Bounds {
 		SourcePrefixes: cmp.Or(int(q.SourcePrefixes), defaultSourcePrefixes),
 		Probes:         cmp.Or(int(q.Probes), defaultProbes),
 	}}
-	if d := g.Spec.DataPlane.MinHealthCheckInterval; d != nil {
-		b.MinInterval = d.Duration
+	if d.MinHealthCheckInterval != nil {
+		b.MinInterval = d.MinHealthCheckInterval.Duration
 	}
-	if err := b.forward.UnmarshalText([]byte(g.Spec.DataPlane.Forward)); err != nil {
+	if err := b.forward.UnmarshalText([]byte(d.Forward)); err != nil {
 		b.forward = lb.DSR
 	}
-	b.checked, _ = HealthCheck(g.Spec.DataPlane.HealthCheck)
+	b.checked, _ = HealthCheck(d.HealthCheck)
 	return b
 }
 
@@ -234,8 +236,10 @@ type Claim struct {
 	Usage Usage
 	// Members is the number of members of all pools, used or not, where something bounds it.
 	Members int
-	// Marked says that the object has a firewall mark.
+	// Marked says that the object has a firewall mark. IPVS is another setting for which it needs
+	// IPVS, as the path of the field or as the annotation; empty if it has none.
 	Marked bool
+	IPVS   string
 	// Raised says that health checks have another interval than the object chooses; empty if not.
 	Raised string
 }
@@ -249,9 +253,10 @@ func (b Bounds) ClaimOf(object metav1.Object, endpoints Endpoints) Claim {
 	case *corev1.Service:
 		settings, _ := ParseAnnotations(o)
 		c.Kind, c.Usage, checks = "Service", b.ServiceUsage(o, endpoints), append(checks, settings.Health.Check)
-		c.Marked = settings.FirewallMark != 0
+		c.Marked, c.IPVS = settings.FirewallMark != 0, settings.ipvs()
 	case *v1alpha1.LoadBalancer:
 		c.Kind, c.Usage, c.Marked = "LoadBalancer", b.LoadBalancerUsage(o), o.Spec.FirewallMark != 0
+		c.IPVS = ipvsField(&o.Spec)
 		for i := range o.Spec.Pools {
 			if check, err := HealthCheck(o.Spec.Pools[i].HealthCheck); err == nil {
 				checks = append(checks, check)
@@ -284,8 +289,7 @@ func Admit(groups map[string]Bounds, claims []Claim) []Refusal {
 	refusals, used := make([]Refusal, len(claims)), map[string]Usage{}
 	for _, i := range order {
 		c := &claims[i]
-		if why := groups[c.Group].Marks(c.Marked); why != "" {
-			refusals[i] = Refusal{Reason: "NoFirewallMarks", Message: why}
+		if refusals[i], _ = groups[c.Group].AllowsIPVS(c); refusals[i].Reason != "" {
 			continue
 		}
 		if total, why := groups[c.Group].add(used[c.Group], c.Usage); why != "" {
@@ -297,12 +301,33 @@ func Admit(groups map[string]Bounds, claims []Claim) []Refusal {
 	return refusals
 }
 
-// Marks returns why an object with or without a firewall mark isn't served; empty if it is.
-func (b Bounds) Marks(marked bool) string {
-	if !marked || b.marks {
-		return ""
+// AllowsIPVS returns the refusal of an object with settings that only IPVS has, and the field that is
+// refused. Tenants don't choose the data plane of nodes, nor the bits of their marks.
+func (b Bounds) AllowsIPVS(c *Claim) (refused Refusal, path string) {
+	group := "(LoadBalancerGroup " + b.group + ", spec.dataPlane."
+	switch {
+	case c.Marked && !b.marks:
+		return Refusal{"NoFirewallMarks", "firewall marks need bits of the nodes' kernels " + group + "firewallMarkMask): not served"}, "firewallMark"
+	case c.IPVS != "" && !b.ipvs:
+		return Refusal{"NoIPVS", c.IPVS + " needs IPVS, which isn't allowed " + group + "ipvs): not served"}, c.IPVS
 	}
-	return "firewall marks need bits of the nodes' kernels (LoadBalancerGroup " + b.group + ", spec.dataPlane.firewallMarkMask): not served"
+	return Refusal{}, ""
+}
+
+// ipvsField returns the path of the first field for which a LoadBalancer needs IPVS.
+func ipvsField(s *v1alpha1.LoadBalancerSpec) string {
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		switch limited := slices.IndexFunc(p.Members, func(m v1alpha1.Member) bool { return m.MaxConnections != 0 }); {
+		case p.Scheduler != "" && p.Scheduler != lb.SchedulerMaglev.String():
+			return fmt.Sprintf("pools[%d].scheduler", i)
+		case p.MaxConnections != 0:
+			return fmt.Sprintf("pools[%d].maxConnections", i)
+		case limited >= 0:
+			return fmt.Sprintf("pools[%d].members[%d].maxConnections", i, limited)
+		}
+	}
+	return ""
 }
 
 // add adds the usage of an object to the usage of older ones, or returns why it is refused.

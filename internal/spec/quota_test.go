@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/spec"
@@ -46,6 +47,39 @@ func TestServiceUsage(t *testing.T) {
 	}
 	if got := b.ServiceUsage(svc, endpoints); got != (spec.Usage{Ports: 303}) {
 		t.Errorf("usage %+v of too many ports", got)
+	}
+}
+
+// Objects that need IPVS are served where their group allows it.
+func TestAllowsIPVS(t *testing.T) {
+	pooled := func(p v1alpha1.Pool) *v1alpha1.LoadBalancer {
+		return &v1alpha1.LoadBalancer{Spec: v1alpha1.LoadBalancerSpec{Pools: []v1alpha1.Pool{{}, p}}}
+	}
+	limited := v1alpha1.Member{MemberOptions: v1alpha1.MemberOptions{MaxConnections: 5}}
+	for _, c := range []struct {
+		object metav1.Object
+		path   string
+	}{
+		{service("scheduler=lc"), "fairlead.io/scheduler"},
+		{service("max-connections=5"), "fairlead.io/max-connections"},
+		{service("scheduler=maglev"), ""},
+		{pooled(v1alpha1.Pool{PoolOptions: v1alpha1.PoolOptions{Scheduler: "wrr"}}), "pools[1].scheduler"},
+		{pooled(v1alpha1.Pool{MaxConnections: 5}), "pools[1].maxConnections"},
+		{pooled(v1alpha1.Pool{Members: []v1alpha1.Member{{}, limited}}), "pools[1].members[1].maxConnections"},
+		{pooled(v1alpha1.Pool{PoolOptions: v1alpha1.PoolOptions{Scheduler: "maglev"}}), ""},
+	} {
+		for allowed, want := range map[bool]string{false: c.path, true: ""} {
+			g := &v1alpha1.LoadBalancerGroup{}
+			g.Spec.DataPlane.IPVS = allowed
+			bounds := spec.BoundsOf(g)
+			claim := bounds.ClaimOf(c.object, nil)
+			if _, path := bounds.AllowsIPVS(&claim); path != want {
+				t.Errorf("%T, allowed: %t: refused is %q, want %q", c.object, allowed, path, want)
+			}
+			if refused := spec.Admit(map[string]spec.Bounds{"": bounds}, []spec.Claim{claim})[0]; (refused.Reason == "NoIPVS") != (want != "") {
+				t.Errorf("%T with %q, allowed: %t: %+v", c.object, c.path, allowed, refused)
+			}
+		}
 	}
 }
 
