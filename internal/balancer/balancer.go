@@ -233,7 +233,7 @@ const settleRoutes = 30 * time.Second
 // openHook opens the hook in place of a BGP speaker.
 func (o Options) openHook(conf *config.Config, events *observe.Recorder) (*routehook.Hook, error) {
 	return routehook.Open(routehook.Config{
-		Program: conf.Routes.Hook, Timeout: conf.Routes.Timeout, Node: conf.Node.Name,
+		Program: conf.Routes.Hook, Timeout: conf.Routes.Timeout, Interval: conf.Routes.Interval, Node: conf.Node.Name,
 		Address: func(prefix netip.Prefix) netip.Addr {
 			return node.OwnAddress(conf.Node.Interfaces, prefix.Addr().Is4())
 		},

@@ -15,23 +15,26 @@ import (
 // the agent runs.
 type Routes struct {
 	// Hook is the absolute path of the program (package routehook), Timeout how long one of
-	// its calls may take.
-	Hook    string
-	Timeout time.Duration
+	// its calls may take, Interval the time after which a route is added again.
+	Hook              string
+	Timeout, Interval time.Duration
 }
 
-// Default and bounds of Routes.Timeout: clouds change routes within seconds.
+// Defaults and bounds of Routes.Timeout and Routes.Interval: clouds change routes within seconds.
 const (
-	defaultHookTimeout = 15 * time.Second
-	minHookTimeout     = time.Second
-	maxHookTimeout     = 5 * time.Minute
+	defaultHookTimeout  = 15 * time.Second
+	defaultHookInterval = 30 * time.Second
+	minHookTime         = time.Second
+	maxHookTimeout      = 5 * time.Minute
+	maxHookInterval     = time.Hour
 )
 
 func readRoutes(v value, r *Routes) {
-	r.Timeout = defaultHookTimeout
+	r.Timeout, r.Interval = defaultHookTimeout, defaultHookInterval
 	v.readFields(
 		required("hook", &r.Hook, program),
-		optional("timeout", &r.Timeout, durationWithin(minHookTimeout, maxHookTimeout)),
+		optional("timeout", &r.Timeout, durationWithin(minHookTime, maxHookTimeout)),
+		optional("interval", &r.Interval, durationWithin(minHookTime, maxHookInterval)),
 	)
 }
 
@@ -71,5 +74,5 @@ func (c *Config) hook() string {
 	if c.Routes == nil {
 		return "absent"
 	}
-	return fmt.Sprintf("hook %s with timeout %s", c.Routes.Hook, c.Routes.Timeout)
+	return fmt.Sprintf("hook %s with timeout %s and interval %s", c.Routes.Hook, c.Routes.Timeout, c.Routes.Interval)
 }

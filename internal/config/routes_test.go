@@ -23,8 +23,8 @@ func TestRoutes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for section, want := range map[string]config.Routes{
-		"{hook: " + hook + "}":                 {Hook: hook, Timeout: 15 * time.Second},
-		"{hook: " + hook + ", timeout: 1m30s}": {Hook: hook, Timeout: 90 * time.Second},
+		"{hook: " + hook + "}":                               {Hook: hook, Timeout: 15 * time.Second, Interval: 30 * time.Second},
+		"{hook: " + hook + ", timeout: 1m30s, interval: 1h}": {Hook: hook, Timeout: 90 * time.Second, Interval: time.Hour},
 	} {
 		c, err := parseRoutes(section)
 		if err != nil {
@@ -43,6 +43,7 @@ func TestRoutesErrors(t *testing.T) {
 		"{hook: hook}":                    `f:2:16: routes.hook: bad path "hook": want an absolute one`,
 		"{hook: /bin/../bin/sh}":          `f:2:16: routes.hook: bad path "/bin/../bin/sh": want an absolute one`,
 		"{hook: /bin/sh, timeout: 100ms}": "f:2:34: routes.timeout: 100ms is out of range: want 1s to 5m0s",
+		"{hook: /bin/sh, interval: 0s}":   "f:2:35: routes.interval: 0s is out of range: want 1s to 1h0m0s",
 		"{hook: /bin/sh}\nbgp: {asn: 65021, routerID: 10.0.2.11, peers: [{address: 10.0.2.1, asn: 65000}]}": "f:2:9: routes: not with bgp, which announces the routes to VIPs: want one of them",
 	} {
 		if _, err := parseRoutes(section); err == nil || err.Error() != want {

@@ -47,7 +47,11 @@ func (h *Hook) call(ctx context.Context, c call) error {
 		}
 		return err
 	}
-	log.Info("route hook succeeded")
+	level := slog.LevelInfo
+	if c.again {
+		level = slog.LevelDebug
+	}
+	log.Log(ctx, level, "route hook succeeded")
 	return nil
 }
 

@@ -40,6 +40,9 @@ type Config struct {
 	Program string
 	// Timeout is how long a call may take: then its process group is killed.
 	Timeout time.Duration
+	// Interval is the time after which the program is called again for a route that it has added,
+	// as another balancer may have replaced or removed it since.
+	Interval time.Duration
 	// Node is the node's name, Address its address in the family of a prefix, invalid if it
 	// has none: the program's FAIRLEAD_NODE and FAIRLEAD_ADDRESS.
 	Node    string
@@ -55,7 +58,7 @@ type Config struct {
 }
 
 // Hook runs the program, one call at a time, until the calls have made the routes of the
-// last Set. Its methods may be called concurrently.
+// last Set, and adds these again after the interval. Its methods may be called concurrently.
 type Hook struct {
 	Config
 	stop  context.CancelFunc
@@ -79,10 +82,10 @@ type Hook struct {
 type route struct {
 	wanted bool
 	// tried is set when the first call begins: from then on the route may be there. done is
-	// set when the call that is wanted has succeeded.
+	// set while the last call that is wanted has succeeded.
 	tried, done bool
 	// failures counts the calls that failed in a row, the last one for reason; next is when
-	// the next one is due.
+	// the next call is due.
 	failures int
 	reason   string
 	next     time.Time
@@ -227,6 +230,8 @@ func (h *Hook) run(ctx context.Context) {
 type call struct {
 	verb   string
 	prefix netip.Prefix
+	// again says that the last call succeeded, too.
+	again bool
 }
 
 // begin returns the call that has been due longest. If none is due, the call is zero and next
@@ -239,8 +244,8 @@ func (h *Hook) begin(now time.Time) (due call, next time.Time) {
 	}
 	var first *route
 	for _, prefix := range slices.SortedFunc(maps.Keys(h.routes), netip.Prefix.Compare) {
-		if r := h.routes[prefix]; !r.done && (first == nil || r.next.Before(first.next)) {
-			first, due = r, call{r.verb(), prefix}
+		if r := h.routes[prefix]; first == nil || r.next.Before(first.next) {
+			first, due = r, call{r.verb(), prefix, r.done}
 		}
 	}
 	switch {
@@ -269,10 +274,11 @@ func (h *Hook) finish(ctx context.Context, done call, err error) {
 		case err != nil:
 			failed = r.failures == 0
 			r.failures++
+			r.done = false
 			r.reason, r.next = err.Error(), time.Now().Add(retry.Delay(r.failures))
 		default:
 			recovered = r.failures > 0
-			*r = route{wanted: r.wanted, tried: true, done: true}
+			*r = route{wanted: r.wanted, tried: true, done: true, next: time.Now().Add(h.Interval)}
 			if !r.wanted {
 				delete(h.routes, done.prefix)
 				removed = true

@@ -41,14 +41,17 @@ type testHook struct {
 	events fake.Record
 }
 
+// interval is the hooks', unless a test is about it.
+const interval = time.Hour
+
 // open opens the hook of a program with this text before its last line, which succeeds.
 func open(t *testing.T, text string, timeout time.Duration) *testHook {
 	t.Helper()
-	return openIn(t, t.TempDir(), text, timeout)
+	return openIn(t, t.TempDir(), text, timeout, interval)
 }
 
 // openIn opens the hook with the routes of an earlier one in the folder.
-func openIn(t *testing.T, dir, text string, timeout time.Duration) *testHook {
+func openIn(t *testing.T, dir, text string, timeout, interval time.Duration) *testHook {
 	t.Helper()
 	h := &testHook{dir: dir}
 	program := filepath.Join(h.dir, "hook")
@@ -58,7 +61,7 @@ func openIn(t *testing.T, dir, text string, timeout time.Duration) *testHook {
 	}
 	var err error
 	h.Hook, err = routehook.Open(routehook.Config{
-		File: filepath.Join(h.dir, "routes"), Program: program, Timeout: timeout, Node: "lb1", Events: h, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		File: filepath.Join(h.dir, "routes"), Program: program, Timeout: timeout, Interval: interval, Node: "lb1", Events: h, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Address: func(p netip.Prefix) netip.Addr {
 			if p.Addr().Is4() {
 				return netip.MustParseAddr("10.0.2.11")
@@ -127,6 +130,36 @@ func TestAddAndRemove(t *testing.T) {
 	}
 }
 
+// A route that is there is added again and again, as another balancer may have removed it, until it isn't
+// wanted. A call that fails then is pending.
+func TestAddAgain(t *testing.T) {
+	h := openIn(t, t.TempDir(), "[ ! -e broken ] || exit 1", limit, time.Millisecond)
+	added := func() int { return strings.Count(h.calls(t), "add "+prefix4.String()) }
+	h.set(t, prefix4)
+	await.True(t, limit, "the route is added again", func() bool { return added() >= 3 })
+	if pending := h.State().Pending; len(pending) > 0 {
+		t.Errorf("pending are %v", pending)
+	}
+	broken := filepath.Join(h.dir, "broken")
+	if err := os.WriteFile(broken, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitFailures(t, 1)
+	if pending := h.State().Pending; len(pending) != 1 || pending[0].Reason == "" {
+		t.Errorf("pending are %v", pending)
+	}
+	if err := os.Remove(broken); err != nil {
+		t.Fatal(err)
+	}
+	h.settle(t)
+	if err := h.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if calls := h.calls(t); strings.Count(calls, "remove") != 1 || !strings.HasSuffix(calls, "remove "+prefix4.String()+" lb1 10.0.2.11\n") {
+		t.Errorf("calls:\n%s", calls)
+	}
+}
+
 // An agent that is abandoned leaves its routes, also while a call is under way.
 func TestAbandon(t *testing.T) {
 	h := open(t, "[ $2 = 10.1.1.1/32 ] || sleep 3600", time.Hour)
@@ -152,7 +185,7 @@ func TestRoutesOfEarlierAgent(t *testing.T) {
 	})
 	h.Abandon()
 
-	h = openIn(t, h.dir, "[ -e ready ] || touch early", limit)
+	h = openIn(t, h.dir, "[ -e ready ] || touch early", limit, interval)
 	if pending := h.State().Pending; len(pending) != 2 {
 		t.Errorf("pending routes %v, want those of the earlier agent", pending)
 	}
@@ -170,7 +203,7 @@ func TestRoutesOfEarlierAgent(t *testing.T) {
 		t.Error("a route was changed before any were set")
 	}
 
-	h = openIn(t, h.dir, "", limit)
+	h = openIn(t, h.dir, "", limit, interval)
 	if err := h.Close(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -48,11 +48,11 @@ type AgentSettings struct {
 	// BGP announces the VIPs; nil: static routes. Then the agent doesn't wait for the
 	// end of traffic when it is stopped, since no route would change.
 	BGP *bgp.Config
-	// Hook is the program of routes.hook, empty for none; HookTimeout is routes.timeout, 0 for
-	// the default.
-	Hook        string
-	HookTimeout time.Duration
-	Services    []lb.Service
+	// Hook is the program of routes.hook, empty for none; HookTimeout and HookInterval are
+	// routes.timeout and routes.interval, 0 for the default.
+	Hook                      string
+	HookTimeout, HookInterval time.Duration
+	Services                  []lb.Service
 	// Nodes are the nodes of other nodes' backends by backend address, for lb.DSR.
 	Nodes map[netip.Addr]netip.Addr
 }
@@ -78,7 +78,7 @@ func (s AgentSettings) YAML() string {
 			"tunnelEnds", s.TunnelEnds, "tunnelPeers", s.TunnelPeers),
 		"dataplane", mapping("kind", "xdp", "xdpMode", cmp.Or(s.XDPMode, "auto"), "filterPods", s.FilterPods),
 		"bgp", bgpSection(s.BGP),
-		"routes", mapping("hook", s.Hook, "timeout", s.HookTimeout),
+		"routes", mapping("hook", s.Hook, "timeout", s.HookTimeout, "interval", s.HookInterval),
 		"services", &services,
 	))
 }
