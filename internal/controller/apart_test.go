@@ -228,7 +228,9 @@ func (h *apartHistory) read() (shown string, undecided []string) {
 	}
 	for _, svc := range services.Items {
 		kinds := []string{v1alpha1.ConditionServiceAllocated, v1alpha1.ConditionServiceAccepted, v1alpha1.ConditionServiceServed}
-		ours := svc.Spec.LoadBalancerClass != nil || apimeta.FindStatusCondition(svc.Status.Conditions, kinds[0]) != nil
+		// Without class, status and finalizer of others it is claimed after a while.
+		ours := svc.Spec.LoadBalancerClass != nil || apimeta.FindStatusCondition(svc.Status.Conditions, kinds[0]) != nil ||
+			svc.Spec.Type == corev1.ServiceTypeLoadBalancer && len(svc.Finalizers)+len(svc.Status.LoadBalancer.Ingress) == 0
 		text := []any{svc.Annotations}
 		for _, ingress := range svc.Status.LoadBalancer.Ingress {
 			text = append(text, ingress.IP, ingress.Hostname)

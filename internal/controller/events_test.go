@@ -56,8 +56,11 @@ func TestAPIServerFewReconciliations(t *testing.T) {
 	})
 	w.made(g, "n1")
 	const balancers, events, few = 20, 60, 25
+	var programmed []*v1alpha1.LoadBalancer
 	for i := range balancers {
-		w.says(w.natBalancer(fmt.Sprint("b", i), "10.250.0.1"), v1alpha1.ConditionReady, no, "NotAccepted")
+		b := w.natBalancer(fmt.Sprint("b", i), "10.250.0.1")
+		w.says(b, v1alpha1.ConditionReady, no, "NotAccepted")
+		programmed = append(programmed, b)
 	}
 	svc := w.service("web")
 	w.slice("default", "web", "web", netip.MustParseAddr("10.0.0.1"), 2)
@@ -79,10 +82,22 @@ func TestAPIServerFewReconciliations(t *testing.T) {
 		})
 		return counts
 	}
+	// Reports that cover all objects: after others their conditions change with time.
+	report := func(packets int) {
+		t.Helper()
+		w.report("n1", v1alpha1.BalancerNodeStatus{
+			Traffic:  v1alpha1.NodeTraffic{PacketsPerSecond: int64(packets)},
+			Observed: v1alpha1.ObservedVersions{Services: "999999999999", LoadBalancers: "999999999999"},
+		})
+	}
+	report(events)
+	for _, b := range programmed {
+		w.says(b, v1alpha1.ConditionProgrammed, yes, "Programmed")
+	}
 	settle()
 	before := settle()
 	for i := range events {
-		w.report("n1", v1alpha1.BalancerNodeStatus{Traffic: v1alpha1.NodeTraffic{PacketsPerSecond: int64(i)}})
+		report(i)
 		n.Status.Conditions[0].Message = fmt.Sprint(i)
 		w.ready(n, true) // with another heartbeat
 		base := svc.DeepCopy()
