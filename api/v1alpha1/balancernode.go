@@ -118,8 +118,8 @@ type BalancerNodeStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	Peers []NodePeer `json:"peers,omitempty"`
-	// Addresses are the addresses of the node's interfaces and BGP peers, at most 256, if it follows an
-	// API server without a cluster. In a cluster they are in the Node's status and in BGPPeers.
+	// Addresses are the addresses of the interfaces that the agent balances at, at most 256: no object
+	// gets them. Without a cluster they are the addresses of all interfaces, and of BGP peers.
 	//
 	// +optional
 	// +listType=atomic

@@ -90,14 +90,29 @@ func listenerStatistics(reading *observe.Snapshot) (all []v1alpha1.ListenerStati
 // objects of 1.5 MiB at most.
 const maxStatistics = 900_000
 
-// fitting returns the first listeners, as many as fit into one object.
+// fitting returns as many listeners as fit into one object: of each namespace in turn, so that one with
+// many leaves others theirs.
 func fitting(listeners []v1alpha1.ListenerStatistics) []v1alpha1.ListenerStatistics {
-	size := 0
+	order, turns, count := make([]int, len(listeners)), make([]int, len(listeners)), map[string]int{}
 	for i := range listeners {
-		text, _ := json.Marshal(&listeners[i]) // text and numbers: there is no error
-		if size += len(text) + len(","); size > maxStatistics {
-			return listeners[:i]
-		}
+		_, namespace, _ := spec.ObjectOf(listeners[i].Service)
+		order[i], turns[i] = i, count[namespace]
+		count[namespace]++
 	}
-	return listeners
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(turns[a], turns[b]) })
+	size := 0
+	fit := slices.IndexFunc(order, func(i int) bool {
+		text, _ := json.Marshal(&listeners[i]) // text and numbers: there is no error
+		size += len(text) + len(",")
+		return size > maxStatistics
+	})
+	if fit < 0 {
+		return listeners
+	}
+	listed := make([]v1alpha1.ListenerStatistics, fit)
+	slices.Sort(order[:fit])
+	for n, i := range order[:fit] {
+		listed[n] = listeners[i]
+	}
+	return listed
 }

@@ -11,6 +11,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -211,5 +212,19 @@ func TestStatisticsFit(t *testing.T) {
 				t.Errorf("%d listeners of %d", len(listed), listeners)
 			}
 		})
+	}
+}
+
+// A namespace with more listeners than fit leaves others theirs.
+func TestStatisticsAreShared(t *testing.T) {
+	long := strings.Repeat("x", 200)
+	var all []v1alpha1.ListenerStatistics
+	for n := range 4000 {
+		all = append(all, v1alpha1.ListenerStatistics{Service: fmt.Sprintf("flb:a/%s%04d/http", long, n)})
+	}
+	last := v1alpha1.ListenerStatistics{Service: "flb:b/web/http", Bytes: 7}
+	listed := fitting(append(all, last))
+	if len(listed) == len(all) || listed[len(listed)-1] != last || !slices.Equal(listed[:len(listed)-1], all[:len(listed)-1]) {
+		t.Errorf("%d listeners of %d, the last one is %+v", len(listed), len(all)+1, listed[len(listed)-1])
 	}
 }

@@ -88,6 +88,8 @@ func policyChanged(before, now client.Object) bool {
 	switch o := now.(type) {
 	case *corev1.Service:
 		return !slices.Equal(o.Spec.ClusterIPs, before.(*corev1.Service).Spec.ClusterIPs)
+	case *v1alpha1.BalancerNode:
+		return !slices.Equal(o.Status.Addresses, before.(*v1alpha1.BalancerNode).Status.Addresses)
 	case *corev1.Node:
 		old := before.(*corev1.Node)
 		return !slices.Equal(o.Status.Addresses, old.Status.Addresses) || !slices.Equal(o.Spec.PodCIDRs, old.Spec.PodCIDRs)
@@ -102,9 +104,10 @@ func (r policyReconciler) reconcile(ctx context.Context, _ reconcile.Request) (r
 		nodes    corev1.NodeList
 		services corev1.ServiceList
 		peers    v1alpha1.BGPPeerList
+		agents   v1alpha1.BalancerNodeList
 		all      v1alpha1.LoadBalancerList
 	)
-	for _, list := range []client.ObjectList{&groups, &pools, &peers, &all} {
+	for _, list := range []client.ObjectList{&groups, &pools, &peers, &agents, &all} {
 		if err := r.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return reconcile.Result{}, err
 		}
@@ -116,7 +119,7 @@ func (r policyReconciler) reconcile(ctx context.Context, _ reconcile.Request) (r
 	for i := range groups.Items {
 		policies[groups.Items[i].Name], _ = spec.NewPolicy(&groups.Items[i].Spec.LoadBalancers) // the API server rejects invalid ones
 	}
-	if r.allocations.SetHosts(hostsOf(nodes.Items, peers.Items)) {
+	if r.allocations.SetHosts(hostsOf(nodes.Items, agents.Items, peers.Items)) {
 		r.pools.enqueueAfter(reconcile.Request{}, usageDelay)
 	}
 	concerned := r.policies.set(policies, networksOf(nodes.Items, services.Items, pools.Items))
@@ -129,8 +132,18 @@ func (r policyReconciler) reconcile(ctx context.Context, _ reconcile.Request) (r
 	return reconcile.Result{}, nil
 }
 
-func hostsOf(nodes []corev1.Node, peers []v1alpha1.BGPPeer) map[netip.Addr]string {
+// hostsOf describes the addresses that no object gets: of nodes, of the interfaces of their agents, and of
+// BGP peers.
+func hostsOf(nodes []corev1.Node, agents []v1alpha1.BalancerNode, peers []v1alpha1.BGPPeer) map[netip.Addr]string {
 	hosts := map[netip.Addr]string{}
+	slices.SortFunc(agents, func(a, b v1alpha1.BalancerNode) int { return cmp.Compare(b.Name, a.Name) })
+	for i := range agents {
+		for _, text := range agents[i].Status.Addresses {
+			if a, err := netip.ParseAddr(string(text)); err == nil {
+				hosts[a] = "node " + agents[i].Name
+			}
+		}
+	}
 	for i := range peers {
 		if a, err := netip.ParseAddr(peers[i].Spec.Address); err == nil {
 			hosts[a] = "BGPPeer " + peers[i].Name

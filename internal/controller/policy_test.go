@@ -111,5 +111,10 @@ func hosts(w *testCluster) {
 	w.remove(served)
 	w.says(w.service("again", "addresses=192.0.2.3"), v1alpha1.ConditionServiceAllocated, no, "AddressInUse")
 	w.remove(peer)
-	w.has(w.service("last"), "192.0.2.1")
+	last := w.service("last")
+	w.has(last, "192.0.2.1")
+	w.report("n1", v1alpha1.BalancerNodeStatus{Addresses: []v1alpha1.IPAddress{"192.0.2.1"}})
+	w.says(pool, v1alpha1.ConditionReady, no, "AddressConflict")
+	w.remove(last)
+	w.says(w.service("after", "addresses=192.0.2.1"), v1alpha1.ConditionServiceAllocated, no, "AddressInUse")
 }

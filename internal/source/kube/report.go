@@ -34,6 +34,11 @@ func (s *Source) Report(ctx context.Context, r *v1alpha1.BalancerNodeStatus) err
 		}
 	}
 	s.mu.Unlock()
+	if s.OwnAddresses != nil {
+		for _, a := range s.OwnAddresses() {
+			named.Addresses = append(named.Addresses, v1alpha1.IPAddress(a.String()))
+		}
+	}
 	return s.writeOwn(ctx, "balancernodes", "BalancerNode", &named)
 }
 

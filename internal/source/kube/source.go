@@ -35,6 +35,8 @@ type Options struct {
 	Namespace string
 	// DaemonSet is the name of the agents' DaemonSet in Namespace; empty if unknown.
 	DaemonSet string
+	// OwnAddresses returns the addresses of the agent's interfaces, which are reported; nil for none.
+	OwnAddresses func() []netip.Addr
 	// StateDir is a folder for the saved state, used by this agent only.
 	StateDir string
 	Log      *slog.Logger

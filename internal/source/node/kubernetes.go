@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -80,7 +82,7 @@ func OpenKubernetes(ctx context.Context, path string, k KubernetesOptions, o Opt
 			Node: name, Limits: o.Limits.Of(string(conf.Dataplane.Kind)), MaxServices: conf.Dataplane.Services, MaxBackends: conf.Dataplane.Backends, TunnelEnds: len(conf.Node.TunnelEnds) > 0,
 			WatchPolicies: !conf.Dataplane.FilterPods && conf.Dataplane.Kind != config.KindIPVS,
 		},
-		API: cluster, Namespace: namespace, DaemonSet: k.DaemonSet, StateDir: o.stateDir(name), Log: o.Log,
+		OwnAddresses: s.addresses, API: cluster, Namespace: namespace, DaemonSet: k.DaemonSet, StateDir: o.stateDir(name), Log: o.Log,
 	}
 	if k.ControlKubeconfig != "" {
 		if options.Control, _, err = kube.LoadConfig(k.ControlKubeconfig, namespace, "fairlead-agent/"+version.Version); err != nil {
@@ -102,6 +104,19 @@ func OpenKubernetes(ctx context.Context, path string, k KubernetesOptions, o Opt
 	four, six := s.Cluster.Addresses(ctx)
 	s.own, err = findOwnNode(name, conf, four, six)
 	return s, err
+}
+
+// maxAddresses is how many addresses a report has.
+const maxAddresses = 256
+
+// addresses are the addresses of the interfaces that the agent balances at.
+func (s *Kubernetes) addresses() (all []netip.Addr) {
+	for _, name := range s.own.interfaces {
+		if i, err := net.InterfaceByName(name); err == nil {
+			all = append(all, addressesOf(i)...)
+		}
+	}
+	return all[:min(len(all), maxAddresses)]
 }
 
 // Config is the file's, completed for this node. Peers and policies come by
