@@ -5,6 +5,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -22,13 +23,18 @@ import (
 const backoffReset = 10 * time.Second
 
 // follow keeps the cache up to date with a list until ctx ends. The reflector stores objects
-// directly in the cache, without another copy. It logs nothing: the state of the API server
-// is logged once for all lists.
+// directly in the cache, without another copy.
 func (s *Source) follow(ctx context.Context, f watchedList) {
-	silent := logr.Discard()
-	one, retry := &follower{watchedList: f, source: s}, source.RetryDelay()
-	reflector := cache.NewReflectorWithOptions(one, f.example, one, cache.ReflectorOptions{
-		Name: string(f.kind), Logger: &silent, Backoff: &apiwait.Backoff{
+	one := &follower{watchedList: f, source: s}
+	reflectList(ctx, &noted{f.ListWatch, one.note}, f.example, one)
+}
+
+// reflectList keeps a store up to date with a list until ctx ends. It logs nothing: the list notes the state of the
+// API server.
+func reflectList(ctx context.Context, list *noted, example runtime.Object, store cache.ReflectorStore) {
+	silent, retry := logr.Discard(), source.RetryDelay()
+	reflector := cache.NewReflectorWithOptions(list, example, store, cache.ReflectorOptions{
+		Logger: &silent, Backoff: &apiwait.Backoff{
 			Duration: retry.First, Factor: 2, Jitter: retry.Jitter, Steps: 4, Cap: retry.Max,
 		},
 	})
@@ -36,7 +42,7 @@ func (s *Source) follow(ctx context.Context, f watchedList) {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		started := time.Now()
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
-			s.failed(f, err)
+			list.note(err, false)
 		}
 		if time.Since(started) > backoffReset {
 			failures = 1
@@ -48,40 +54,55 @@ func (s *Source) follow(ctx context.Context, f watchedList) {
 	}
 }
 
-// follower lists and watches objects, and is the store of their reflector: the objects of one
-// list in the cache. It records the result of requests, which reflectors retry silently.
+// noted lists and watches objects, and notes the result of requests, which reflectors retry silently.
+type noted struct {
+	*cache.ListWatch
+	note func(err error, watched bool)
+}
+
+// ListWithContext implements cache.ListerWithContext.
+func (n *noted) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	list, err := n.ListWatch.ListWithContext(ctx, o)
+	n.note(err, false)
+	return list, err
+}
+
+// WatchWithContext implements cache.WatcherWithContext.
+func (n *noted) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	w, err := n.ListWatch.WatchWithContext(ctx, o)
+	if reflect.TypeOf(w) == emptyWatch {
+		n.note(errNoResponse, true)
+	} else {
+		n.note(err, true)
+	}
+	return w, err
+}
+
+// emptyWatch is the type that client-go returns in place of time-outs and closed connections.
+var emptyWatch, errNoResponse = reflect.TypeOf(watch.NewEmptyWatch()), errors.New("connection closed or timed out")
+
+// IsWatchListSemanticsUnSupported makes reflectors list and then watch, which any API server
+// answers at once. A streamed list (KEP-3157) ends only when the server's cache has caught
+// up with etcd, which takes long with older etcds.
+func (*noted) IsWatchListSemanticsUnSupported() bool { return true }
+
+// follower is the store of a reflector: the objects of one list in the cache.
 type follower struct {
 	watchedList
 	source *Source
 }
 
-func (f *follower) note(err error, well func()) {
+// note records the result of a request.
+func (f *follower) note(err error, watched bool) {
 	switch {
+	case err == nil && watched:
+		f.source.watched(f.watchedList)
 	case err == nil:
-		well()
+		f.source.responded(f.watchedList)
 	case !errors.Is(err, context.Canceled):
 		f.source.failed(f.watchedList, err)
 	}
 }
-
-// ListWithContext implements cache.ListerWithContext.
-func (f *follower) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	list, err := f.watchedList.ListWithContext(ctx, o)
-	f.note(err, func() { f.source.responded(f.watchedList) })
-	return list, err
-}
-
-// WatchWithContext implements cache.WatcherWithContext.
-func (f *follower) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	w, err := f.watchedList.WatchWithContext(ctx, o)
-	f.note(err, func() { f.source.watched(f.watchedList) })
-	return w, err
-}
-
-// IsWatchListSemanticsUnSupported makes reflectors list and then watch, which any API server
-// answers at once. A streamed list (KEP-3157) ends only when the server's cache has caught
-// up with etcd, which takes long with older etcds.
-func (*follower) IsWatchListSemanticsUnSupported() bool { return true }
 
 var errNoObject = errors.New("not an object")
 
