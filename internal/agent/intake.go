@@ -48,6 +48,9 @@ func (in *intake) apply(ctx context.Context, u source.Update) error {
 		})
 		in.discard(u.Routes.Policies)
 	}
+	if u.Incomplete {
+		in.store.SetIncomplete(true)
+	}
 	leaving := in.begin(u.Leaving)
 	obstacles := in.cancel(u.Changed)
 	var err error
@@ -55,6 +58,9 @@ func (in *intake) apply(ctx context.Context, u source.Update) error {
 		err = in.set(slices.Concat(u.Changed, in.handoffs.services()))
 	} else {
 		err = in.update(u.Changed, slices.Concat(u.Removed, obstacles))
+	}
+	if err == nil && !u.Incomplete {
+		in.store.SetIncomplete(false)
 	}
 	in.handOff(ctx, leaving)
 	return err

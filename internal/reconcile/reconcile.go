@@ -144,7 +144,7 @@ func (r *Reconciler) refresh(vip lb.VIP, more <-chan lb.VIP) {
 
 // pass tries all due targets, deletions first as they make room. Once all have been
 // tried, it prunes services that an earlier process left in the data plane. Nothing
-// is pruned before the store's first revision: until then it isn't known which of
+// is pruned before the store's first complete revision: until then it isn't known which of
 // the earlier process's services are still desired.
 func (r *Reconciler) pass(ctx context.Context, snapshot store.Snapshot) {
 	for _, t := range r.dueTargets(time.Now()) {
@@ -161,7 +161,7 @@ func (r *Reconciler) pass(ctx context.Context, snapshot store.Snapshot) {
 		}
 	}
 	due := !r.prune.done && !r.prune.next.After(time.Now())
-	if snapshot.Revision > 0 && due && ctx.Err() == nil {
+	if snapshot.Revision > 0 && !snapshot.Incomplete && due && ctx.Err() == nil {
 		r.pruneOnce(ctx, snapshot)
 	}
 }

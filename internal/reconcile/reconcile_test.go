@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -166,4 +167,32 @@ func BenchmarkReload(b *testing.B) {
 		}
 		dp.Calls()
 	}
+}
+
+// While more services are desired than are known, nothing of an earlier process is removed.
+func TestIncompleteIsNotPruned(t *testing.T) {
+	withReconciler(t, func(t *testing.T, r *testReconciler) {
+		left := fake.Service("left", fake.VIP("10.9.0.1"), "10.2.0.1")
+		if _, err := r.dp.Update(t.Context(), &left); err != nil {
+			t.Fatal(err)
+		}
+		r.store.SetIncomplete(true)
+		if revision := r.store.Snapshot().Revision; revision != 0 {
+			t.Errorf("revision %d before any service is known", revision)
+		}
+		r.start()
+		kept := func() bool { return strings.Contains(r.dp.Dump(), "10.9.0.1") }
+		r.set(services(2))
+		r.set(services(3))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !kept() {
+			t.Error("removed while services are unknown")
+		}
+		r.store.SetIncomplete(false)
+		synctest.Wait()
+		if kept() {
+			t.Error("not removed when all services are known")
+		}
+	})
 }

@@ -59,6 +59,8 @@ type Snapshot struct {
 	// Revision grows by one with each change of desired services. 0 means that they
 	// aren't known yet, which differs from no services.
 	Revision uint64
+	// Incomplete is set while more services are desired, which aren't known yet.
+	Incomplete bool
 	// Services are sorted by VIP.
 	Services []Entry
 	// Drains are set by operators, sorted by Target. Their targets need not be

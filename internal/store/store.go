@@ -63,6 +63,16 @@ func (s *Store) Update(changed []lb.Service, removed []lb.VIP, verdicts ...healt
 	return s.apply(entriesOf(changed), removed, byService(verdicts))
 }
 
+// SetIncomplete says whether more services are desired, which aren't known yet.
+func (s *Store) SetIncomplete(incomplete bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current.Incomplete != incomplete {
+		s.current.Incomplete = incomplete
+		s.published.Set(s.current)
+	}
+}
+
 // apply replaces the services of entries, and removes the others that are removed.
 func (s *Store) apply(entries []Entry, removed []lb.VIP, news map[lb.VIP]states) (Snapshot, error) {
 	changed, gone := make(map[lb.VIP]bool, len(entries)), make(map[lb.VIP]bool, len(removed))
