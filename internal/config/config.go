@@ -37,6 +37,8 @@ type Config struct {
 	// Services are valid (lb.Service.Check) and within the data plane's limits;
 	// their names and VIPs are distinct.
 	Services []lb.Service
+	// Followed are the services without backends here, as these are followed.
+	Followed map[lb.VIP]source.Follow
 	// Warnings are in the order of the file.
 	Warnings []Warning
 }
@@ -135,6 +137,9 @@ func readConfig(v value, c *Config) {
 	if services.node != nil {
 		v.limits = v.limits.Of(string(c.Dataplane.Kind))
 		list(v.services.readService)(services, &c.Services)
+		if len(v.services.followed) > 0 {
+			c.Followed = v.services.followed
+		}
 	}
 	c.checkTunnelEnds(v)
 	c.checkRoutes(v)

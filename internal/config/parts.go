@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source"
 )
 
 // parts are the text of a file. Without anchors, which aren't supported, services don't
@@ -81,13 +83,14 @@ func (p parts) with(services []string) string {
 }
 
 // partsParser parses a file in parts, on all processors: only services whose text the last
-// file doesn't have, and services that read another file. If a part has errors the file is
+// file doesn't have, and services that read another file or are followed. If a part has errors the file is
 // parsed as a whole, so that errors have their lines.
 type partsParser struct {
 	limits dataplane.Limits
-	// last are the parts of the last file, and services its parsed services.
+	// last are the parts of the last file, and services its parsed services, some of them followed.
 	last     parts
 	services []lb.Service
+	followed map[lb.VIP]source.Follow
 }
 
 // Parser returns a function that does as Parse with these limits. It needs less time for a
@@ -147,9 +150,12 @@ func (p *partsParser) assemble(name string, text parts) *Config {
 	known, first, end := p.known(text)
 	var unknown []int
 	for i, service := range known {
-		if service == nil || readsFile(service) {
-			unknown = append(unknown, i)
+		if service != nil && !readsFile(service) {
+			if _, followed := p.followed[service.VIP]; !followed {
+				continue
+			}
 		}
+		unknown = append(unknown, i)
 	}
 	if len(unknown) == 0 {
 		unknown = []int{0} // with which the rest of the file is parsed
@@ -170,7 +176,7 @@ func (p *partsParser) assemble(name string, text parts) *Config {
 	if c.checkCapacity() != nil || !distinctServices(c.Services, first, end) {
 		return nil
 	}
-	p.last, p.services = text, c.Services
+	p.last, p.services, p.followed = text, c.Services, c.Followed
 	return c
 }
 
@@ -224,6 +230,11 @@ func (p *partsParser) parseServices(name string, text parts, indexes []int) *Con
 	}
 	for _, c := range parsed[1:] {
 		parsed[0].Services = append(parsed[0].Services, c.Services...)
+		if parsed[0].Followed == nil {
+			parsed[0].Followed = c.Followed
+		} else {
+			maps.Copy(parsed[0].Followed, c.Followed)
+		}
 	}
 	return parsed[0]
 }

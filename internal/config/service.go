@@ -5,9 +5,13 @@ package config
 import (
 	"cmp"
 	"path/filepath"
+	"slices"
+
+	"github.com/goccy/go-yaml/ast"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/spec"
 )
 
@@ -17,10 +21,12 @@ type serviceIndex struct {
 	vips  map[lb.VIP]vipOwner
 	// marked are the services with a firewall mark.
 	marked map[uint32][]lb.Service
+	// followed are services whose backends are followed.
+	followed map[lb.VIP]source.Follow
 }
 
 func newServiceIndex() serviceIndex {
-	return serviceIndex{names: map[string]int{}, vips: map[lb.VIP]vipOwner{}, marked: map[uint32][]lb.Service{}}
+	return serviceIndex{names: map[string]int{}, vips: map[lb.VIP]vipOwner{}, marked: map[uint32][]lb.Service{}, followed: map[lb.VIP]source.Follow{}}
 }
 
 // vipOwner is the service with a VIP.
@@ -32,7 +38,18 @@ type vipOwner struct {
 // readService reads and checks one service.
 func (c serviceIndex) readService(v value, s *lb.Service) {
 	var declared v1alpha1.FileService
-	decode(v, &declared)
+	var follow *source.Follow
+	fields := declaredFields(v, &declared)
+	list := &fields[slices.IndexFunc(fields, func(f field) bool { return f.name == "backends" })]
+	listed := list.read
+	list.read = func(v value) {
+		if _, ok := v.node.(*ast.MappingNode); ok {
+			pointer(readFollow)(v, &follow)
+		} else {
+			listed(v)
+		}
+	}
+	v.readFields(fields...)
 	if h := declared.Health; h != nil && h.TLS != nil && h.TLS.CA != "" {
 		h.TLS.CA = v.at("health.tls.ca").readContent(h.TLS.CA)
 	}
@@ -45,6 +62,11 @@ func (c serviceIndex) readService(v value, s *lb.Service) {
 		v.at("minHealthy").failf("%d is more than the service's %d backends", s.MinHealthy, n)
 	}
 	v.reportFieldErrors(v.limits.Check(s))
+	if follow != nil {
+		s.Ephemeral = true // they exist as long as they are listed
+		checkFollow(v, follow, s)
+		c.followed[s.VIP] = *follow
+	}
 	c.add(v, s)
 	s.Backends = lb.SortBackends(s.Backends) // as the store has them, which then shares them
 }
