@@ -37,8 +37,8 @@ func (s *scriptedSource) State() config.State                      { return conf
 func (s *scriptedSource) Reload() error                            { return nil }
 func (s *scriptedSource) Shutdown(context.Context) source.Shutdown { return s.plan }
 func (s *scriptedSource) Forget() error                            { return nil }
-func (s *scriptedSource) Followed() (cluster, clouds *source.State) {
-	return &source.State{Server: "https://there", Reachable: true}, nil
+func (s *scriptedSource) Followed() source.Followed {
+	return source.Followed{Cluster: &source.State{Server: "https://there", Reachable: true}}
 }
 
 func (s *scriptedSource) Run(ctx context.Context, apply func(source.Update) error) error {

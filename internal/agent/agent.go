@@ -46,8 +46,8 @@ type Source interface {
 	Shutdown(ctx context.Context) source.Shutdown
 	// Forget removes the state saved for the next agent, once Run has returned.
 	Forget() error
-	// Followed returns how the API server of a cluster is followed, or one for clouds; nil without one.
-	Followed() (cluster, clouds *source.State)
+	// Followed returns what is followed besides the file.
+	Followed() source.Followed
 }
 
 // Plane is a data plane as an agent runs it.

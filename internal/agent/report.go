@@ -135,7 +135,8 @@ func pause(ctx context.Context, d time.Duration) {
 // and the problems of objects.
 func (a *Agent) reportedRoutes() (r v1alpha1.BalancerNodeStatus) {
 	r.Observed, r.Draining = a.Reporter.Delivered(), a.Reporter.Draining()
-	if server := cmp.Or(a.Source.Followed()); server != nil {
+	followed := a.Source.Followed()
+	if server := cmp.Or(followed.Cluster, followed.Clouds); server != nil {
 		addProblems(&r, server.Problems)
 	}
 	if a.announcer == nil {

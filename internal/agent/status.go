@@ -23,7 +23,8 @@ func (a *Agent) Describe() observe.Status {
 		Started: a.Started, Listen: web.Address(a.Page), Config: observe.Config(a.Source.State()),
 		DataPlane: a.Plane.Describe(),
 	}
-	status.Kubernetes, status.APIServer = a.Source.Followed()
+	followed := a.Source.Followed()
+	status.Kubernetes, status.APIServer, status.FollowedBackends = followed.Cluster, followed.Clouds, followed.Backends
 	return status
 }
 

@@ -200,7 +200,7 @@ func (o Options) open(ctx context.Context) (agent.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := node.File{Source: settings, Permanent: o.RemoveOnExit, Log: o.Log}
+	file := node.OpenFile(settings, o.Kubernetes, o.RemoveOnExit, options)
 	if settings.Config().APIServer != nil {
 		return node.OpenAPI(file, options)
 	}

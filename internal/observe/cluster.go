@@ -139,6 +139,10 @@ func (s Status) condition(now time.Time) string {
 		add(k.Restored.IsZero() && k.Synced.IsZero(), "objects not read yet")
 		add(len(k.Problems) > 0, "%s", counted(len(k.Problems), "problem", "problems"))
 	}
+	for i := range s.FollowedBackends {
+		f := &s.FollowedBackends[i]
+		add(f.Error != "" || len(f.Problems) > 0, "backends of %s: %s", f.Service, answered(f, now))
+	}
 	add(s.DataPlane.Reason != "", "%s", oneLine(s.DataPlane.Reason))
 	add(s.Services.Failed > 0, "%s failed", counted(s.Services.Failed, "service", "services"))
 	add(s.Services.Panic > 0, "%s in panic", counted(s.Services.Panic, "service", "services"))

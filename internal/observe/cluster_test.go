@@ -91,6 +91,7 @@ func TestClusterStatus(t *testing.T) {
 		})},
 		{Name: "n5", Answer: status(func(s *observe.Status) {
 			s.Kubernetes.Synced = time.Time{}
+			s.FollowedBackends = []source.FollowedBackends{{Service: "web", Answered: started}, {Service: "api", Error: "no response"}}
 			s.Config.Error, s.DataPlane.Reason = "a.yaml:3:1: bad\na.yaml:9:1: worse", "eth0: the driver has no XDP"
 		})},
 	}, started.Add(time.Hour)))

@@ -16,6 +16,7 @@ import (
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/store"
 	"fairlead.io/fairlead/test/fake"
 )
@@ -93,6 +94,13 @@ func TestReady(t *testing.T) {
 			t.Errorf("begun %t, attached to %v, %+v drained: %q, want %q", tt.begun, tt.to, tt.drained, got, tt.want)
 		}
 	}
+	agent := &fakeAgent{attached: true, attachments: attached, followed: []source.FollowedBackends{
+		{Service: "web", From: "Service web, port http", Error: "forbidden", Awaited: true}, {Service: "new", Error: "no such name"},
+	}}
+	const want = "service web: no backends yet from Service web, port http: forbidden"
+	if got := text(observe.NewObserver(agent, nil, slog.New(slog.DiscardHandler)).Ready()); got != want {
+		t.Errorf("before the first answer: %q, want %q", got, want)
+	}
 }
 
 func text(err error) string {
@@ -108,11 +116,12 @@ type fakeAgent struct {
 	attached    bool
 	attachments []observe.Attachment
 	snapshot    store.Snapshot
+	followed    []source.FollowedBackends
 	stats       func(context.Context) (dataplane.Stats, error)
 }
 
 func (a *fakeAgent) Describe() observe.Status {
-	return observe.Status{DataPlane: observe.DataPlane{Attachments: a.attachments}}
+	return observe.Status{DataPlane: observe.DataPlane{Attachments: a.attachments}, FollowedBackends: a.followed}
 }
 
 func (a *fakeAgent) Snapshot() store.Snapshot { return a.snapshot }

@@ -32,8 +32,10 @@ type Status struct {
 	// "fairlead apiserver"; nil for an agent that doesn't.
 	Kubernetes *source.State `json:"kubernetes,omitempty"`
 	APIServer  *source.State `json:"apiServer,omitempty"`
-	Revision   uint64        `json:"revision"` // of the desired services
-	DataPlane  DataPlane     `json:"dataplane"`
+	// FollowedBackends has the services of the file whose backends are followed.
+	FollowedBackends []source.FollowedBackends `json:"followedBackends,omitempty"`
+	Revision         uint64                    `json:"revision"` // of the desired services
+	DataPlane        DataPlane                 `json:"dataplane"`
 	// Draining is set while the node is being taken out of service, since
 	// DrainingSince; packets that arrive are still balanced.
 	Draining      bool      `json:"draining"`

@@ -6,6 +6,7 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -182,10 +183,16 @@ func (o *Observer) Alive() error {
 // should.
 func (o *Observer) Ready() error {
 	var reasons []error
+	status := o.agent.Describe()
 	if !o.agent.Attached() {
 		reasons = append(reasons, errors.New("the first configuration has not been tried yet"))
-	} else if len(o.agent.Describe().DataPlane.Attachments) == 0 {
+	} else if len(status.DataPlane.Attachments) == 0 {
 		reasons = append(reasons, errors.New("the data plane is attached to no interface"))
+	}
+	for i := range status.FollowedBackends {
+		if f := &status.FollowedBackends[i]; f.Awaited {
+			reasons = append(reasons, fmt.Errorf("service %s: no backends yet from %s: %s", f.Service, f.From, cmp.Or(f.Error, "no answer")))
+		}
 	}
 	if drain, draining := o.agent.Snapshot().Draining(store.Target{}); draining {
 		reasons = append(reasons, fmt.Errorf("the node is drained since %s", drain.Since.UTC().Format(time.RFC3339)))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -126,6 +127,7 @@ func FormatStatus(s Status, now time.Time) string {
 		}
 		writeServer(t, "kubernetes", s.Kubernetes, now)
 		writeServer(t, "api server", s.APIServer, now)
+		writeFollowed(t, s.FollowedBackends, now)
 		if s.Listen != "" {
 			fmt.Fprintf(t, "page\thttp://%s/\n", s.Listen)
 		}
@@ -201,6 +203,30 @@ func short(digest string) string { return digest[:min(12, len(digest))] }
 
 // age is how long ago a time was, in full seconds.
 func age(then, now time.Time) time.Duration { return now.Sub(then).Round(time.Second) }
+
+// writeFollowed adds lines about services whose backends are followed.
+func writeFollowed(t io.Writer, all []source.FollowedBackends, now time.Time) {
+	label := "backends of"
+	for i := range all {
+		f := &all[i]
+		fmt.Fprintf(t, "%s\t%s: %d from %s, %s\n", label, f.Service, f.Backends, f.From, answered(f, now))
+		label = ""
+	}
+}
+
+// answered is how current followed backends are.
+func answered(f *source.FollowedBackends, now time.Time) string {
+	text := "no answer yet"
+	if !f.Answered.IsZero() {
+		text = "as " + age(f.Answered, now).String() + " ago"
+	}
+	for _, why := range slices.Concat(f.Problems, []string{f.Error}) {
+		if why != "" {
+			text += "; " + why
+		}
+	}
+	return text
+}
 
 // writeServer adds lines about an API server with a label to the table of a status; none for nil.
 func writeServer(t io.Writer, label string, k *source.State, now time.Time) {

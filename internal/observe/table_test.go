@@ -106,6 +106,11 @@ func TestStatusOfPod(t *testing.T) {
 			Server: "https://10.96.0.1:443", Reachable: true, Since: started, Synced: started, Objects: 1,
 			Problems: []v1alpha1.NodeProblem{{Object: "Service default/web", Message: "no endpoints"}},
 		},
+		FollowedBackends: []source.FollowedBackends{
+			{Service: "web", From: "Service web, port http", Backends: 3, Answered: started.Add(59 * time.Minute), Problems: []string{"endpoint 10.244.1.2 is this balancer itself"}},
+			{Service: "api", From: "SRV records of api.example", Backends: 2, Answered: started, Error: "DNS server 10.0.0.53:53: SRV api.example.: i/o timeout"},
+			{Service: "new", From: "addresses of new.example", Error: "new.example.: no such name", Awaited: true},
+		},
 	}
 	golden.File(t, "testdata/status_pod.txt", observe.FormatStatus(status, started.Add(time.Hour)))
 }

@@ -223,6 +223,21 @@ func (s *scrape) agent(status observe.Status) {
 		"1 while the cluster's API server answers. With --kubernetes only, like all fairlead_kubernetes metrics.")
 	s.apiServer(status.APIServer, "fairlead_api", "fairlead_api_reachable",
 		"1 while the API server answers. With apiServer in the configuration only, like all fairlead_api metrics.")
+	s.followed(status.FollowedBackends)
+}
+
+// followed adds the samples of services whose backends are followed.
+func (s *scrape) followed(all []source.FollowedBackends) {
+	for i := range all {
+		f := &all[i]
+		m := s.with("service", f.Service)
+		m.flag("fairlead_service_backends_followed", "1 while the API server or DNS answers. Of services whose backends are followed only, like all fairlead_service_backends metrics.", f.Error == "")
+		m.count("fairlead_service_backends_problems", "Problems that prevent followed backends from being used.", len(f.Problems))
+		if !f.Answered.IsZero() {
+			m.gauge("fairlead_service_backends_answer_timestamp_seconds", "Time at which the followed backends were known to be current. Absent before the first answer.",
+				float64(f.Answered.UnixMilli())/1000)
+		}
+	}
 }
 
 // apiServer is an API server that the agent follows; nil for none.

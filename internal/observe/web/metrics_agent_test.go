@@ -53,7 +53,11 @@ func status() observe.Status {
 		Version: "v1", Commit: "abc", Node: "lb1", Kernel: "6.1.0", Started: loaded,
 		Kubernetes: &source.State{Server: "https://10.0.0.1:6443", Reachable: true, Synced: time.Unix(1, 0), Objects: 2, Problems: []v1alpha1.NodeProblem{{Object: "Service default/web", Message: "wrong"}}},
 		APIServer:  &source.State{Server: "https://10.0.0.2:9575", Error: "timeout", Restored: time.Unix(1, 0), Objects: 1},
-		Config:     observe.Config{Path: "/etc/fairlead.yaml", Loaded: loaded, Error: "x.yaml:1:2: bad", Refused: loaded.Add(time.Second)},
+		FollowedBackends: []source.FollowedBackends{
+			{Service: "web", From: "Service web, port http", Backends: 3, Answered: time.Unix(1, 0), Problems: []string{"endpoint 10.244.1.2 is this balancer itself"}},
+			{Service: "api", From: "SRV records of api.example", Error: "no response", Awaited: true},
+		},
+		Config: observe.Config{Path: "/etc/fairlead.yaml", Loaded: loaded, Error: "x.yaml:1:2: bad", Refused: loaded.Add(time.Second)},
 		DataPlane: observe.DataPlane{
 			Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}, {Interface: "eth1", Mode: "generic", Reason: "no driver"}},
 		},

@@ -91,9 +91,9 @@ func TestAPISource(t *testing.T) {
 		}
 	}
 	<-first
-	_, state := from.Followed()
+	state := from.Followed().Clouds
 	for state.Synced.IsZero() {
-		_, state = from.Followed()
+		state = from.Followed().Clouds
 	}
 	if state.Server != server.URL || !state.Reachable || state.Objects != 1 {
 		t.Errorf("the state is %+v", state)

@@ -11,14 +11,18 @@ import (
 	"net/netip"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/source/api"
+	"fairlead.io/fairlead/internal/source/follow"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // StateRoot has a folder for each node's last state.
@@ -44,31 +48,113 @@ type File struct {
 	*config.Source[*config.Config]
 	// Permanent says that no agent will run here again after SIGTERM.
 	Permanent bool
-	Log       *slog.Logger
+	// Follow follows the backends of services that don't list them; nil for none.
+	Follow *follow.Follower
+	Log    *slog.Logger
+}
+
+// OpenFile returns the source of a file.
+func OpenFile(settings *config.Source[*config.Config], k KubernetesOptions, permanent bool, o Options) File {
+	conf := settings.Config()
+	limits := o.Limits.Of(string(conf.Dataplane.Kind))
+	return File{Source: settings, Permanent: permanent, Log: o.Log, Follow: follow.New(follow.Options{
+		StateDir: o.stateDir(conf.Node.Name), Node: conf.Node.Name, Cluster: k.Load, Log: o.Log,
+		Check: func(s *lb.Service) []lb.FieldError { return spec.CheckOnNode(s, limits, len(conf.Node.TunnelEnds) > 0) },
+	})}
 }
 
 // collectDelay is the time without a change of the file after which garbage is collected.
 const collectDelay = 100 * time.Millisecond
 
+// delivery joins a file with followed backends: a change of either is one update.
+type delivery struct {
+	File
+	apply   func(source.Update) error
+	collect *time.Timer
+
+	// mu is held while an update is applied.
+	mu sync.Mutex
+	// file is the running configuration, applied the same with followed backends; nil before.
+	file, applied *config.Config
+}
+
 // Run implements source.Source. After the first file, only differences are applied. A large
 // file leaves most of an agent's garbage: it is collected after a change, so that the next
 // one isn't slowed down by a collection.
 func (f File) Run(ctx context.Context, apply func(source.Update) error) error {
-	var applied *config.Config
-	collect := time.AfterFunc(collectDelay, runtime.GC)
-	collect.Stop()
-	return f.Source.Run(ctx, func(c *config.Config) error {
-		update := c.Update(applied)
-		if err := apply(update); err != nil {
-			return err
+	d := &delivery{File: f, apply: apply, collect: time.AfterFunc(collectDelay, runtime.GC)}
+	d.collect.Stop()
+	if f.Follow == nil {
+		return f.Source.Run(ctx, d.applyFile)
+	}
+	defer f.Follow.Wait()
+	group, ctx := errgroup.WithContext(ctx)
+	started := make(chan struct{})
+	start := sync.OnceFunc(func() {
+		f.Follow.Await(ctx, source.StartTimeout)
+		close(started)
+	})
+	group.Go(func() error {
+		return f.Source.Run(ctx, func(c *config.Config) error {
+			f.Follow.Set(ctx, c.Services, c.Followed)
+			start()
+			return d.applyFile(c)
+		})
+	})
+	group.Go(func() error {
+		select {
+		case <-started:
+			source.Deliver(ctx, f.Follow.Changed, func(bool) error { return d.applyFollowed() }, f.Log)
+		case <-ctx.Done():
 		}
-		warnConnected(f.Log, networksOf(c.Node.Interfaces), update.Changed)
-		if applied != nil {
-			collect.Reset(collectDelay)
-		}
-		applied = c
 		return nil
 	})
+	return group.Wait()
+}
+
+// applyFile applies a changed file.
+func (d *delivery) applyFile(c *config.Config) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	update, next := d.update(c)
+	if err := d.apply(update); err != nil {
+		return err
+	}
+	warnConnected(d.Log, networksOf(c.Node.Interfaces), update.Changed)
+	if d.applied != nil {
+		d.collect.Reset(collectDelay)
+	}
+	d.file, d.applied = c, next
+	return nil
+}
+
+// applyFollowed applies changes of followed backends.
+func (d *delivery) applyFollowed() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.file == nil {
+		return nil // the first file comes next, with them
+	}
+	update, next := d.update(d.file)
+	update.Routes = nil
+	if err := d.apply(update); err != nil {
+		return err
+	}
+	d.applied = next
+	return nil
+}
+
+// update returns the difference between a file with followed backends and the applied configuration, and the former.
+func (d *delivery) update(c *config.Config) (source.Update, *config.Config) {
+	next, incomplete := *c, false
+	var applied []lb.Service
+	if d.applied != nil {
+		applied = d.applied.Services
+	}
+	next.Services, incomplete = d.Follow.Complete(c.Services, applied)
+	update := next.Update(d.applied)
+	update.Incomplete = incomplete
+	return update, &next
 }
 
 // Shutdown plans the end after SIGTERM: the node leaves with its agent.
@@ -76,11 +162,11 @@ func (f File) Shutdown(context.Context) source.Shutdown {
 	return source.Shutdown{Reason: "SIGTERM", Permanent: f.Permanent}
 }
 
-// Forget does nothing: a file saves no state.
-func (File) Forget() error { return nil }
+// Forget removes the saved backends.
+func (f File) Forget() error { return f.Follow.Forget() }
 
-// Followed returns how the API server of a cluster is followed, and one for clouds: neither.
-func (File) Followed() (cluster, clouds *source.State) { return nil, nil }
+// Followed returns how backends are followed.
+func (f File) Followed() source.Followed { return source.Followed{Backends: f.Follow.State()} }
 
 // API joins an API server with a file that has all but services.
 type API struct {
@@ -133,4 +219,4 @@ func (s *API) setPeers(routes *source.Routes) {
 func (s *API) Forget() error { return s.Server.Forget() }
 
 // Followed returns how the server is followed.
-func (s *API) Followed() (cluster, clouds *source.State) { return nil, new(s.Server.State()) }
+func (s *API) Followed() source.Followed { return source.Followed{Clouds: new(s.Server.State())} }

@@ -175,4 +175,6 @@ func (s *Kubernetes) Shutdown(ctx context.Context) source.Shutdown {
 func (s *Kubernetes) Forget() error { return s.Cluster.Forget() }
 
 // Followed returns how the cluster's API server is followed.
-func (s *Kubernetes) Followed() (cluster, clouds *source.State) { return new(s.Cluster.State()), nil }
+func (s *Kubernetes) Followed() source.Followed {
+	return source.Followed{Cluster: new(s.Cluster.State())}
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package follow follows the backends of a file's services, in Kubernetes and in DNS: names.go follows names, dns.go
+// sends queries, and internal/source/kube follows Services. A Follower keeps the last answers, also in a file for the
+// next agent. The file source of a node calls it.
+package follow
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/source/kube"
+	"fairlead.io/fairlead/internal/source/saved"
+	"fairlead.io/fairlead/internal/spec"
+)
+
+// Options configure a Follower.
+type Options struct {
+	// StateDir is a folder for the last answers, used by this agent of the node only.
+	StateDir, Node string
+	// Check returns the errors of a service on this node.
+	Check func(*lb.Service) []lb.FieldError
+	// Cluster returns how the API server is reached, and the node's own namespace.
+	Cluster func() (*rest.Config, string, error)
+	// Servers returns the addresses of DNS servers; nil: those of the system.
+	Servers func() ([]netip.AddrPort, error)
+	Log     *slog.Logger
+}
+
+// stateFile is the file in Options.StateDir.
+const stateFile = "backends.json"
+
+// Follower follows the backends of the services that Set was given. Its methods may be called concurrently; those of a nil
+// Follower do nothing.
+type Follower struct {
+	Options
+	// Changed is signalled when there are new answers.
+	Changed   chan struct{}
+	saver     *saved.Saver
+	saving    sync.Once
+	endpoints func() (*kube.Endpoints, error)
+	dns       *resolver
+	running   sync.WaitGroup
+	// earlier has the last answers of an earlier agent.
+	earlier *saved.State
+
+	mu sync.Mutex
+	// all is nil before Set.
+	all map[lb.VIP]*followed
+}
+
+// followed is a service whose backends are followed.
+type followed struct {
+	source.Follow
+	// service has the backends of the last answer; known says that there was one.
+	service lb.Service
+	known   bool
+	state   source.FollowedBackends
+	stop    context.CancelFunc
+}
+
+// New returns a Follower.
+func New(o Options) *Follower {
+	f := &Follower{Options: o, Changed: make(chan struct{}, 1), dns: newResolver(o.Servers), earlier: &saved.State{}}
+	f.endpoints = sync.OnceValues(func() (*kube.Endpoints, error) {
+		api, namespace, err := o.Cluster()
+		if err != nil {
+			return nil, err
+		}
+		return kube.NewEndpoints(api, namespace)
+	})
+	f.saver = saved.NewSaver(f.path(), f.current, o.Log)
+	earlier, err := saved.Load(f.path(), o.Node, func(s *lb.Service) bool { return len(o.Check(s)) == 0 })
+	if err != nil {
+		o.Log.Warn("saved backends not usable", "error", err)
+	} else if earlier != nil {
+		f.earlier = earlier
+	}
+	return f
+}
+
+func (f *Follower) path() string { return filepath.Join(f.StateDir, stateFile) }
+
+// current returns the answers to save.
+func (f *Follower) current() *saved.State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	state := &saved.State{Node: f.Node}
+	for _, e := range f.all {
+		if e.known {
+			state.Services = append(state.Services, e.service)
+		}
+	}
+	return state
+}
+
+// Forget removes the saved answers, after Wait.
+func (f *Follower) Forget() error {
+	if f == nil {
+		return nil
+	}
+	if err := os.Remove(f.path()); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Wait waits for the end of all that follows, after the end of Set's context.
+func (f *Follower) Wait() { f.running.Wait() }
+
+// Set follows the backends of these services until ctx ends, and no others. The agent isn't ready before those of the
+// first call have had an answer.
+func (f *Follower) Set(ctx context.Context, services []lb.Service, from map[lb.VIP]source.Follow) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.all
+	f.all = map[lb.VIP]*followed{}
+	for i := range services {
+		s := services[i]
+		where, is := from[s.VIP]
+		if !is {
+			continue
+		}
+		e := before[s.VIP]
+		if e != nil && e.Follow == where && e.service.Forward == s.Forward { // all that answers depend on, with the VIP
+			s.Backends = e.service.Backends
+			e.service, e.state.Service = s, s.Name
+			delete(before, s.VIP)
+		} else {
+			e = &followed{Follow: where, service: s}
+			e.state = source.FollowedBackends{Service: s.Name, From: where.String(), Awaited: before == nil}
+			f.start(ctx, e)
+		}
+		f.all[s.VIP] = e
+	}
+	for _, e := range before {
+		e.stop()
+	}
+}
+
+// start follows the backends of a service.
+func (f *Follower) start(ctx context.Context, e *followed) {
+	f.saving.Do(func() {
+		_ = os.MkdirAll(f.StateDir, 0o700) // saving fails without
+		f.running.Go(func() { f.saver.Run(ctx) })
+	})
+	s := e.service
+	following, stop := context.WithCancel(ctx)
+	e.stop = stop
+	report := func(backends []lb.Backend, problems []string, err error) { f.answered(e, backends, problems, err) }
+	f.running.Go(func() {
+		if e.DNS != "" {
+			newNames(e.Follow, s, f.dns.ask, f.earlierOf(s.VIP)).follow(following, report)
+		} else if endpoints, err := f.endpoints(); err != nil {
+			report(nil, nil, err)
+		} else {
+			endpoints.Follow(following, e.Follow, &s, report)
+		}
+	})
+}
+
+// earlierOf returns the backends that an earlier agent had for a VIP; nil for none.
+func (f *Follower) earlierOf(vip lb.VIP) []lb.Backend {
+	if at := slices.IndexFunc(f.earlier.Services, func(s lb.Service) bool { return s.VIP == vip }); at >= 0 {
+		return f.earlier.Services[at].Backends
+	}
+	return nil
+}
+
+// answered takes an answer.
+func (f *Follower) answered(e *followed, backends []lb.Backend, problems []string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	log := f.Log.With("service", e.state.Service, "from", e.state.From)
+	failed := e.state.Error
+	if err != nil {
+		if e.state.Error = strings.ReplaceAll(err.Error(), "\n", "; "); e.state.Error != failed {
+			log.Warn("backends not followed", "error", e.state.Error)
+		}
+		return
+	}
+	next := e.service
+	next.Backends = lb.SortBackends(backends)
+	next, found, _ := spec.Servable(next, f.Check)
+	for _, err := range found {
+		problems = append(problems, err.Error())
+	}
+	if failed != "" {
+		log.Info("backends followed again")
+	}
+	if len(problems) > 0 && !slices.Equal(problems, e.state.Problems) {
+		log.Warn("backends not used", "problems", problems)
+	}
+	e.state = source.FollowedBackends{Service: e.state.Service, From: e.state.From, Problems: problems, Answered: time.Now()}
+	if !e.known || !slices.Equal(e.service.Backends, next.Backends) {
+		e.known, e.service = true, next
+		f.saver.Changed()
+		select {
+		case f.Changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Await waits until all services have had an answer, at most for a time: then others have the backends of an earlier agent,
+// if there was one.
+func (f *Follower) Await(ctx context.Context, most time.Duration) {
+	for over := time.After(most); f.unknown() > 0; {
+		select {
+		case <-f.Changed:
+			continue
+		case <-over:
+		case <-ctx.Done():
+		}
+		f.restore()
+		return
+	}
+}
+
+// unknown returns the number of services that have had no answer.
+func (f *Follower) unknown() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.all {
+		if !e.known {
+			n++
+		}
+	}
+	return n
+}
+
+// restore gives services without an answer the backends of an earlier agent.
+func (f *Follower) restore() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for vip, e := range f.all {
+		if backends := f.earlierOf(vip); !e.known && backends != nil {
+			e.known, e.service.Backends, e.state.Awaited, e.state.Answered = true, backends, false, f.earlier.At
+			f.Log.Warn("no answer yet, serving the saved backends", "service", e.state.Service, "saved", f.earlier.At)
+		}
+	}
+}
+
+// Complete returns services with the backends of followed ones. Those of a service without an answer are as applied;
+// incomplete says that one isn't applied either, and left out.
+func (f *Follower) Complete(services, applied []lb.Service) (all []lb.Service, incomplete bool) {
+	if f == nil {
+		return services, false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.all) == 0 {
+		return services, false
+	}
+	all = make([]lb.Service, 0, len(services))
+	for i := range services {
+		s := services[i]
+		if e := f.all[s.VIP]; e != nil && e.known {
+			s.Backends = slices.Clone(e.service.Backends) // services with the same slice count as equal
+		} else if e != nil {
+			at := slices.IndexFunc(applied, func(a lb.Service) bool { return a.VIP == s.VIP })
+			if at < 0 {
+				incomplete = true
+				continue
+			}
+			s.Backends = slices.Clone(applied[at].Backends)
+			s, _, _ = spec.Servable(s, f.Check)
+		}
+		all = append(all, s)
+	}
+	return all, incomplete
+}
+
+// State returns the state of the services, sorted.
+func (f *Follower) State() (all []source.FollowedBackends) {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.all {
+		state := e.state
+		state.Backends = len(e.service.Backends)
+		all = append(all, state)
+	}
+	slices.SortFunc(all, func(a, b source.FollowedBackends) int { return cmp.Compare(a.Service, b.Service) })
+	return all
+}
