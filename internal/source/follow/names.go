@@ -214,7 +214,7 @@ func (l *lookup) take(q question, a *answer, err error) {
 // merge returns the backends of answers, and those that have left and are drained.
 func (n *names) merge(current map[lb.BackendID]lb.Backend) (all []lb.Backend) {
 	for id, b := range current {
-		if h := n.held[id]; h != nil && h.misses > 0 {
+		if h := n.held[id]; h != nil && h.misses > 0 && h.misses < minMisses {
 			n.rotated = n.began
 		}
 		n.held[id] = &heldBackend{Backend: b}
