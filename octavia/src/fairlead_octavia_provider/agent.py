@@ -92,9 +92,8 @@ class Agent:
     def _stand_by(self, pause: float) -> None:
         """Forget all, as another agent reports now."""
         self.version, self._lease, self._searched = "", 0, 0
-        self._changed.clear()
-        self._answers.clear()
-        self._known.clear()
+        for forgotten in (self._changed, self._answers, self._known):
+            forgotten.clear()
         time.sleep(min(max(pause, 0.1), 5))
 
     def _take(self, answer: Part) -> None:
@@ -200,7 +199,8 @@ class Agent:
                 self.library().update_loadbalancer_status(whole)
                 return set(left)
             except lib.UpdateStatusError as error:
-                bad = [i for i, each in left.items() if error.status_object_id in _identifiers(each)]
+                records = {i: [r["id"] for kind in each.values() for r in kind] for i, each in left.items()}
+                bad = [i for i, found in records.items() if error.status_object_id in found]
                 place = f"{error.status_object} {error.status_object_id}"
                 LOG.warning("Octavia refused a status of %s, retrying: %s", place, error.fault_string)
                 for identifier in bad:
@@ -242,10 +242,6 @@ class Agent:
         """Fail once another agent may report, whose statuses are newer."""
         if time.monotonic() >= self._lease:
             errors.failed("the lease of reporting is over")
-
-
-def _identifiers(message: status.Message) -> set[str]:
-    return {record["id"] for records in message.values() for record in records}
 
 
 def _drop_deleted(found: Part, known: Part) -> None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Client of the LB API: documents with entity tags, errors with the server's text, repeated within a deadline."""
 
-import json
 import threading
 import time
 from collections.abc import Iterator
@@ -48,100 +47,67 @@ class Client:
 
     def get(self, project: str, name: str) -> tuple[Document, str] | None:
         """Return a load balancer and its entity tag; None if there is none."""
-        try:
-            answer = self._request("GET", _path(project, name))
-        except Problem as problem:
-            if problem.status == 404:
-                return None
-            raise
-        return answer.json(), answer.headers.get("ETag", "")
+        answer = self._request("GET", _path(project, name), missing=True)
+        return None if answer is None else (answer.json(), answer.headers.get("ETag", ""))
 
     def put(self, project: str, name: str, document: Document, tag: str | None) -> None:
         """Replace the load balancer that has the entity tag, or create it if the tag is None (else Problem 412)."""
         condition = {"If-None-Match": "*"} if tag is None else {"If-Match": tag}
-        self._request("PUT", _path(project, name), body=document, headers=condition)
+        self._request("PUT", _path(project, name), json=document, headers=condition)
 
     def delete(self, project: str, name: str) -> None:
         """Delete a load balancer. It is a success if there is none."""
-        try:
-            self._request("DELETE", _path(project, name))
-        except Problem as problem:
-            if problem.status != 404:
-                raise
+        self._request("DELETE", _path(project, name), missing=True)
 
     def status(self, project: str, name: str) -> Document | None:
         """Return the current status of a load balancer; None if there is none."""
-        try:
-            answer: Document = self._request("GET", _path(project, name) + "/status").json()
-        except Problem as problem:
-            if problem.status == 404:
-                return None
-            raise
-        return answer
+        answer = self._request("GET", _path(project, name) + "/status", missing=True)
+        return None if answer is None else answer.json()
 
     def list(self, project: str) -> Iterator[Document]:
         """Yield the load balancers of a project that the provider has written."""
         query = {"labelSelector": MARK}
         while True:
-            page = self._request("GET", _path(project), query=query).json()
+            page = self._request("GET", _path(project), params=query).json()
             yield from page["items"]
             if not page.get("continue"):
                 return
             query["continue"] = page["continue"]
 
     def changes(self, holder: str, since: str, wait: int) -> Document:
-        """Return statuses and statistics of all projects that changed since a version: a long poll."""
-        query = {"labelSelector": MARK, "holder": holder}
-        if since:
-            query["since"] = since
+        """Return statuses and statistics of all projects that changed since a version: a long poll, with a lease."""
         wait = min(wait, LONGEST_WAIT)
-        if wait:
-            query["wait"] = str(wait)
-        answer: Document = self._request("GET", "/v1/statuses", query=query, wait=wait).json()
+        query = {"labelSelector": MARK, "holder": holder, "since": since, "wait": str(wait or "")}
+        given = {key: value for key, value in query.items() if value}
+        answer: Document = self._request("GET", "/v1/statuses", params=given, wait=wait).json()
         return answer
 
-    def _request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: dict[str, str] | None = None,
-        body: Document | None = None,
-        headers: dict[str, str] | None = None,
-        wait: float = 0,
-    ) -> requests.Response:
-        """Send a request until an answer is final or the deadline is over."""
+    def _request(self, method: str, path: str, *, wait: float = 0, missing: bool = False, **content: Any) -> Any:
+        """Return the final answer, or the last one within the deadline; None for 404 if missing says so."""
         deadline = time.monotonic() + self.conf.api_timeout + wait
         pause = 0.05
         while True:
             try:
-                return self._once(method, path, query, body, headers, deadline)
+                return self._once(method, path, deadline, **content)
             except Problem as problem:
+                if missing and problem.status == 404:
+                    return None
                 pause = max(problem.retry_after, pause)
                 if problem.status not in (*REPEATED, 0) or time.monotonic() + pause >= deadline:
                     raise
             time.sleep(pause)
             pause = min(2 * pause, 1)
 
-    def _once(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str] | None,
-        body: Document | None,
-        headers: dict[str, str] | None,
-        deadline: float,
-    ) -> requests.Response:
+    def _once(self, method: str, path: str, deadline: float, *, headers: Any = None, **content: Any) -> Any:
         url = self.conf.api_urls[self._url % len(self.conf.api_urls)].rstrip("/")
         left = max(deadline - time.monotonic(), 0.05)
         try:
             answer = self._session().request(
                 method,
                 url + path,
-                params=query,
-                data=None if body is None else json.dumps(body),
                 timeout=(min(left, 3), left),
-                headers={"Content-Type": "application/json", **self._token(), **(headers or {})},
+                headers={**self._token(), **(headers or {})},
+                **content,
             )
         except requests.RequestException as error:
             self._url += 1

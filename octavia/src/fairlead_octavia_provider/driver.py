@@ -5,6 +5,8 @@ A call that returns has been accepted by the LB API, one that raises has changed
 the status once Octavia has committed the change.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from octavia_lib.api.drivers import exceptions as lib
@@ -55,9 +57,8 @@ class Driver(provider_base.ProviderDriver):
         """Write changed fields of a load balancer."""
         change = plain(new_loadbalancer)
         if _changes(change, "loadbalancer_id"):
-            found = _load(old_loadbalancer.loadbalancer_id)
-            found.update(change)
-            _write(found)
+            with _changed(old_loadbalancer.loadbalancer_id) as found:
+                found.update(change)
 
     def loadbalancer_delete(self, loadbalancer: Any, cascade: bool = False) -> None:
         """Delete a load balancer; one that the LB API doesn't have is a success."""
@@ -80,14 +81,12 @@ class Driver(provider_base.ProviderDriver):
 
     def listener_delete(self, listener: Any) -> None:
         """Remove a listener."""
-        found = _load(listener.loadbalancer_id)
-        tree.drop(found["listeners"], "listener_id", listener.listener_id)
-        _write(found, lenient=True)
+        with _changed(listener.loadbalancer_id, lenient=True) as found:
+            tree.drop(found["listeners"], "listener_id", listener.listener_id)
 
     def _put_listener(self, load_balancer_id: str, change: Part) -> None:
-        found = _load(load_balancer_id)
-        tree.put_listener(found, change)
-        _write(found)
+        with _changed(load_balancer_id) as found:
+            tree.put_listener(found, change)
 
     # Pools
 
@@ -104,14 +103,12 @@ class Driver(provider_base.ProviderDriver):
 
     def pool_delete(self, pool: Any) -> None:
         """Remove a pool, with its members and its monitor."""
-        found = _load(pool.loadbalancer_id)
-        tree.drop_pool(found, pool.pool_id)
-        _write(found, lenient=True)
+        with _changed(pool.loadbalancer_id, lenient=True) as found:
+            tree.drop_pool(found, pool.pool_id)
 
     def _put_pool(self, load_balancer_id: str, change: Part) -> None:
-        found = _load(load_balancer_id)
-        tree.put_pool(found, change)
-        _write(found)
+        with _changed(load_balancer_id) as found:
+            tree.put_pool(found, change)
 
     # Members
 
@@ -127,23 +124,19 @@ class Driver(provider_base.ProviderDriver):
 
     def member_delete(self, member: Any) -> None:
         """Remove a member."""
-        found = _load(tree.owner(member.pool_id))
-        tree.drop(tree.pool_of(found, member.pool_id)["members"], "member_id", member.member_id)
-        _write(found, lenient=True)
+        with _changed_pool(member.pool_id, lenient=True) as pool:
+            tree.drop(pool["members"], "member_id", member.member_id)
 
     def member_batch_update(self, pool_id: str, members: list[Any]) -> None:
         """Write the members that a pool is to have: all of them, or nothing."""
-        found = _load(tree.owner(pool_id))
-        pool = tree.pool_of(found, pool_id)
-        known = {m["member_id"]: m for m in pool["members"]}
-        changes = [plain(member) for member in members]
-        pool["members"] = [known.get(change["member_id"], {}) | change for change in changes]
-        _write(found)
+        with _changed_pool(pool_id) as pool:
+            known = {m["member_id"]: m for m in pool["members"]}
+            changes = [plain(member) for member in members]
+            pool["members"] = [known.get(change["member_id"], {}) | change for change in changes]
 
     def _put_member(self, pool_id: str, change: Part) -> None:
-        found = _load(tree.owner(pool_id))
-        tree.put(tree.pool_of(found, pool_id)["members"], "member_id", change)
-        _write(found)
+        with _changed_pool(pool_id) as pool:
+            tree.put(pool["members"], "member_id", change)
 
     # Health monitors
 
@@ -161,15 +154,12 @@ class Driver(provider_base.ProviderDriver):
 
     def health_monitor_delete(self, healthmonitor: Any) -> None:
         """Remove the monitor of a pool."""
-        found = _load(tree.owner(healthmonitor.pool_id))
-        tree.pool_of(found, healthmonitor.pool_id)["healthmonitor"] = None
-        _write(found, lenient=True)
+        with _changed_pool(healthmonitor.pool_id, lenient=True) as pool:
+            pool["healthmonitor"] = None
 
     def _put_monitor(self, pool_id: str, change: Part) -> None:
-        found = _load(tree.owner(pool_id))
-        pool = tree.pool_of(found, pool_id)
-        pool["healthmonitor"] = (pool.get("healthmonitor") or {}) | change
-        _write(found)
+        with _changed_pool(pool_id) as pool:
+            pool["healthmonitor"] = (pool.get("healthmonitor") or {}) | change
 
     # Flavors and availability zones
 
@@ -190,15 +180,21 @@ class Driver(provider_base.ProviderDriver):
         flavors.validate_zone(availability_zone_metadata)
 
 
-def _load(load_balancer_id: str) -> Part:
+@contextmanager
+def _changed(load_balancer_id: str, *, lenient: bool = False) -> Iterator[Part]:
+    """Yield Octavia's tree of a load balancer, and write it when it has been changed."""
     found = tree.load(load_balancer_id)
     if found is None:
         errors.failed(f"load balancer {load_balancer_id}: Octavia has no such load balancer")
-    return found
-
-
-def _write(found: Part, *, lenient: bool = False) -> None:
+    yield found
     Balancer(shared_api(), Neutron(), found).write(lenient=lenient)
+
+
+@contextmanager
+def _changed_pool(pool_id: str, *, lenient: bool = False) -> Iterator[Part]:
+    """Yield a pool of a tree, as _changed does."""
+    with _changed(tree.owner(pool_id), lenient=lenient) as found:
+        yield tree.pool_of(found, pool_id)
 
 
 def _changes(change: Part, *identifiers: str) -> bool:

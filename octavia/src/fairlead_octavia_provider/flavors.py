@@ -46,8 +46,9 @@ class Placement:
 def validate_flavor(metadata: dict[str, Any]) -> None:
     """Refuse unknown keys and values of a flavor, and combinations that no node can serve."""
     _check(metadata, FLAVOR, "flavor")
-    conf = options.register()
-    _agree(metadata.get("forward") or conf.forward, metadata.get("data_plane") or conf.data_plane)
+    mode = _mode(metadata)
+    if mode["data_plane"] == "ipvs" and mode["forward"] not in _IPVS_MODES:
+        errors.unsupported(f"flavor: data_plane ipvs has no forward {mode['forward']}, but {', '.join(_IPVS_MODES)}")
 
 
 def validate_zone(metadata: dict[str, Any]) -> None:
@@ -60,16 +61,18 @@ def place(flavor: Any, zone: Any) -> Placement:
     flavor, zone = flavor or {}, zone or {}
     validate_flavor(flavor)
     validate_zone(zone)
-    conf = options.register()
     chosen = {}
     for key in ZONE:
         values = {metadata[key] for metadata in (flavor, zone) if metadata.get(key)}
         if len(values) > 1:
             errors.unsupported(f"{key}: the flavor has {flavor[key]!r}, the availability zone {zone[key]!r}")
         chosen[key] = values.pop() if values else ""
-    return Placement(
-        forward=flavor.get("forward") or conf.forward, data_plane=flavor.get("data_plane") or conf.data_plane, **chosen
-    )
+    return Placement(**_mode(flavor), **chosen)
+
+
+def _mode(flavor: dict[str, Any]) -> dict[str, str]:
+    conf = options.register()
+    return {key: flavor.get(key) or conf[key] for key in ("forward", "data_plane")}
 
 
 def _check(metadata: dict[str, Any], known: dict[str, str], what: str) -> None:
@@ -85,8 +88,3 @@ def _check(metadata: dict[str, Any], known: dict[str, str], what: str) -> None:
     for key, value in metadata.items():
         if not isinstance(value, str) or not value or not valid[key](value):
             errors.unsupported(f"{what}: {key} {value!r} isn't valid. {known[key]}")
-
-
-def _agree(forward: str, data_plane: str) -> None:
-    if data_plane == "ipvs" and forward not in _IPVS_MODES:
-        errors.unsupported(f"flavor: data_plane ipvs has no forward {forward}, but {', '.join(_IPVS_MODES)}")

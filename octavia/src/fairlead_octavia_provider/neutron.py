@@ -81,13 +81,10 @@ class Neutron:
         """Return all ports of a network."""
         return self._list("/v2.0/ports", "ports", network_id=network_id)
 
-    def networks(self, segment: dict[str, Any]) -> list[dict[str, Any]]:
+    def networks(self, kind: str, number: int) -> list[dict[str, Any]]:
         """Return the networks with a segment."""
-        return self._list(
-            "/v2.0/networks",
-            "networks",
-            **{"provider:network_type": segment["type"], "provider:segmentation_id": segment["id"]},
-        )
+        segment = {"provider:network_type": kind, "provider:segmentation_id": number}
+        return self._list("/v2.0/networks", "networks", **segment)
 
     def allow(self, port_id: str, address: str, load_balancer_id: str) -> bool:
         """Let a port send from an address. False if it may already, or is an address pair of somebody else."""

@@ -17,7 +17,7 @@ class State:
     """Reads Octavia's REST API with service credentials."""
 
     def __init__(self, known: service.Service | None = None) -> None:
-        self._service = known
+        self._service = known or service.octavia()
 
     def pending(self) -> list[str]:
         """Return the IDs of load balancers that Octavia has locked."""
@@ -58,6 +58,4 @@ class State:
             query = dict(parse_qsl(urlsplit(following[0]).query))
 
     def _call(self, path: str, **kwargs: Any) -> Any:
-        if self._service is None:
-            self._service = service.octavia()
         return self._service.call("GET", _ROOT + path, **kwargs)

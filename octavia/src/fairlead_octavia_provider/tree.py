@@ -46,7 +46,7 @@ def owner(pool_id: str) -> str:
 def plain(value: Any) -> Any:
     """Return an object of octavia-lib without its unset fields, as dictionaries and lists."""
     if isinstance(value, data_models.BaseDataModel):
-        return {k: plain(v) for k, v in vars(value).items() if not isinstance(v, data_models.UnsetType)}
+        value = vars(value)
     if isinstance(value, dict):
         return {k: plain(v) for k, v in value.items() if not isinstance(v, data_models.UnsetType)}
     if isinstance(value, (list, tuple)):
