@@ -8,7 +8,7 @@ from octavia.common import data_models as models
 from octavia_lib.api.drivers import data_models as lib
 from octavia_lib.api.drivers import exceptions
 
-from fairlead_octavia_provider.api import Client, Document
+from fairlead_octavia_provider.api import Client, Document, Problem
 from fairlead_octavia_provider.driver import Driver
 from tests import database as db
 from tests.cloud import MEMBER_SUBNET6, VIP_NETWORK, VIP_SUBNET6, VIP_VLAN, VLAN, Cloud
@@ -295,6 +295,8 @@ def test_of_somebody_else(provider: Driver, api: Client, database: Database) -> 
     api.put(balancer.project_id, balancer.id, {"forward": "nat", "address": balancer.vip.ip_address}, None)
     with pytest.raises(exceptions.Conflict, match="Octavia hasn't made"):
         provider.loadbalancer_create(database.provider(balancer))
+    provider.loadbalancer_delete(database.provider(balancer))
+    assert api.get(balancer.project_id, balancer.id)
 
 
 def test_repeated_create(provider: Driver, database: Database) -> None:
@@ -322,3 +324,35 @@ def test_zone_is_kept(provider: Driver, api: Client, database: Database) -> None
     found: dict[str, Any] = document(api, balancer)
     assert found["labels"]["group"] == "rack1"
     assert found["listeners"][0]["idleTimeout"] in ("1m", "1m0s", "60000ms", "60s")
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_failed_create_leaves_nothing(
+    lost: bool, provider: Driver, api: Client, database: Database, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second VIP is refused, or the answer to the first one is lost."""
+    balancer = database.served()
+    balancer.additional_vips = [
+        models.AdditionalVip(
+            load_balancer_id=balancer.id,
+            ip_address=f"2001:db8::{balancer.id[:4]}",
+            subnet_id=VIP_SUBNET6,
+            network_id=VIP_NETWORK,
+            port_id="vip6",
+        )
+    ]
+    put = api.put
+
+    def fail(project: str, name: str, document: Document, tag: str | None) -> None:
+        if not lost and name != balancer.id:
+            raise Problem(422, "in use", ("address",))
+        put(project, name, document, tag)
+        if lost:
+            raise Problem(0, "time-out")
+
+    monkeypatch.setattr(api, "put", fail)
+    with pytest.raises((exceptions.DriverError, exceptions.Conflict)):
+        provider.loadbalancer_create(database.provider(balancer))
+    assert api.get(balancer.project_id, balancer.id) is None
+    assert api.get(balancer.project_id, f"{balancer.id}.1") is None
+    assert cloud.pairs() == set()

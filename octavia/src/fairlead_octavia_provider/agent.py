@@ -102,7 +102,7 @@ class Agent:
             self._answers.clear()
             self._known.clear()
         for item in answer["items"]:
-            identifier, _ = translate.load_balancer_of(item["name"])
+            identifier = translate.load_balancer_of(item["name"])
             before = self._answers.get(item["name"])
             if item.get("deleted"):
                 self._answers.pop(item["name"], None)
@@ -223,10 +223,10 @@ class Agent:
 
     def _statistics(self, items: list[Part]) -> list[dict[str, Any]]:
         """Return the records of the load balancers of changed items: sums over their VIPs."""
-        identifiers = {translate.load_balancer_of(item["name"])[0] for item in items if item.get("statistics")}
+        identifiers = {translate.load_balancer_of(item["name"]) for item in items if item.get("statistics")}
         sums: dict[str, dict[str, Any]] = {}
         for name, item in self._answers.items():
-            if translate.load_balancer_of(name)[0] in identifiers and item.get("statistics"):
+            if translate.load_balancer_of(name) in identifiers and item.get("statistics"):
                 for record in status.statistics(item["statistics"]):
                     known = sums.setdefault(record["id"], dict.fromkeys(record, 0) | {"id": record["id"]})
                     known.update({key: known[key] + value for key, value in record.items() if key != "id"})

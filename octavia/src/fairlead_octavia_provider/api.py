@@ -82,6 +82,17 @@ class Client:
         answer: Document = self._request("GET", "/v1/statuses", params=given, wait=wait).json()
         return answer
 
+    def projects(self) -> set[str]:
+        """Return the projects with load balancers that the provider has written."""
+        found: set[tuple[str, str]] = set()
+        since = ""
+        while True:
+            answer = self.changes("", since, 0)
+            page = {(item["project"], item["name"]) for item in answer["items"]}
+            if page <= found:
+                return {project for project, _ in found}
+            found, since = found | page, answer["version"]
+
     def _request(self, method: str, path: str, *, wait: float = 0, missing: bool = False, **content: Any) -> Any:
         """Return the final answer, or the last one within the deadline; None for 404 if missing says so."""
         deadline = time.monotonic() + self.conf.api_timeout + wait

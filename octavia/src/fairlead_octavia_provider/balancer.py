@@ -49,7 +49,9 @@ class Balancer:
         """Delete the documents, then the address pairs. It is a success if there are none."""
         try:
             for name in translate.names(self.tree):
-                self.api.delete(self.project, name)
+                known = self.api.get(self.project, name)
+                if known and self._made(known[0]):
+                    self.api.delete(self.project, name)
         except Problem as problem:
             _raise(problem, self.project)
         self._disallow(set())
@@ -85,9 +87,12 @@ class Balancer:
     def _stored(self) -> Stored:
         found = [self.api.get(self.project, name) for name in translate.names(self.tree)]
         for known in found:
-            if known and (known[0].get("labels") or {}).get(MARK) != self.id:
+            if known and not self._made(known[0]):
                 errors.conflict(f"load balancer {self.id}: the LB API has one of this name that Octavia hasn't made")
         return found
+
+    def _made(self, document: Document) -> bool:
+        return bool((document.get("labels") or {}).get(MARK) == self.id)
 
     def _placement(self, stored: Stored) -> flavors.Placement:
         """Return the placement. Octavia gives the metadata of a zone only at the creation, later its name."""

@@ -5,11 +5,11 @@ A call that returns has been accepted by the LB API, one that raises has changed
 the status once Octavia has committed the change.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from octavia_lib.api.drivers import exceptions as lib
 from octavia_lib.api.drivers import provider_base
 from oslo_log import log
 
@@ -40,17 +40,21 @@ class Driver(provider_base.ProviderDriver):
     # Load balancers. VIP ports are Octavia's or the user's: create_vip_port isn't implemented.
 
     def loadbalancer_create(self, loadbalancer: Any) -> None:
-        """Write a load balancer with all its parts. The port that Octavia has made for a refused one is removed."""
+        """Write a load balancer with all its parts. A failed one leaves nothing, nor the port that Octavia has made."""
         found = tree.tree(loadbalancer) or {}
-        neutron = Neutron()
+        balancer = Balancer(shared_api(), Neutron(), found)
         try:
-            Balancer(shared_api(), neutron, found).write()
+            balancer.write()
         except Exception:
-            for vip in tree.vips(found):
+            undos: list[Callable[[], None]] = [balancer.remove]
+            undos += [
+                partial(balancer.neutron.remove_vip_port, vip["port_id"], balancer.id) for vip in tree.vips(found)
+            ]
+            for undo in undos:
                 try:
-                    neutron.remove_vip_port(vip["port_id"], found["loadbalancer_id"])
-                except lib.DriverError as error:
-                    LOG.warning("Port %s stays: %s", vip["port_id"], error)
+                    undo()
+                except Exception as error:
+                    LOG.warning("A part of load balancer %s, which has failed, stays: %s", balancer.id, error)
             raise
 
     def loadbalancer_update(self, old_loadbalancer: Any, new_loadbalancer: Any) -> None:

@@ -4,8 +4,6 @@
 import argparse
 from collections.abc import Callable, Sequence
 
-from octavia_lib.api.drivers import exceptions as lib
-
 from fairlead_octavia_provider import translate, tree
 from fairlead_octavia_provider.api import Client, Problem
 from fairlead_octavia_provider.balancer import Balancer
@@ -38,28 +36,30 @@ def sync(
     show: Callable[[str], None],
 ) -> int:
     """Write the load balancers that differ, and delete those with the provider's mark that Octavia doesn't have."""
-    status, known, projects = 0, set(), set()
+    status, known, projects = 0, set(), api.projects()
     for found in state.load_balancers():
         projects.add(found["project_id"])
         known.update(translate.names({"loadbalancer_id": found["id"], "additional_vips": found.get("additional_vips")}))
         if found["provisioning_status"] in PENDING:
             show(f"{found['id']}: skipped, as it is {found['provisioning_status']}")
             continue
-        committed = load(found["id"])
         try:
+            committed = load(found["id"])
             if committed and Balancer(api, neutron(), committed).write(fresh=True, dry=dry):
                 show(f"{found['id']}: {'differs' if dry else 'written'}")
-        except (lib.DriverError, lib.UnsupportedOptionError, Problem) as error:
+        except Exception as error:
             show(f"{found['id']}: {error}")
             status = 1
     for project in sorted(projects):
-        for name in [document["name"] for document in api.list(project)]:
-            if name in known:
-                continue
-            # The list of Octavia is older: the load balancer may have been created meanwhile.
-            if state.read(translate.load_balancer_of(name)[0]) is not None:
-                continue
-            show(f"{name}: {'is not in Octavia' if dry else 'deleted'}")
-            if not dry:
-                api.delete(project, name)
+        try:
+            for name in [document["name"] for document in api.list(project)]:
+                # The list of Octavia is older: the load balancer may have been created meanwhile.
+                if name in known or state.read(translate.load_balancer_of(name)) is not None:
+                    continue
+                show(f"{name}: {'is not in Octavia' if dry else 'deleted'}")
+                if not dry:
+                    api.delete(project, name)
+        except Problem as problem:
+            show(f"project {project}: {problem}")
+            status = 1
     return status

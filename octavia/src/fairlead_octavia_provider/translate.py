@@ -28,10 +28,9 @@ def name(load_balancer_id: str, at: int) -> str:
     return load_balancer_id if at == 0 else f"{load_balancer_id}.{at}"
 
 
-def load_balancer_of(document_name: str) -> tuple[str, int]:
-    """Return Octavia's ID of the load balancer of a document, and which of its VIPs the document has."""
-    identifier, _, at = document_name.partition(".")
-    return identifier, int(at or 0)
+def load_balancer_of(document_name: str) -> str:
+    """Return Octavia's ID of the load balancer of a document."""
+    return document_name.partition(".")[0]
 
 
 def documents(tree: Part, placement: Placement, segments: list[Document | None], place: Place) -> list[Document]:
