@@ -12,7 +12,7 @@ from octavia_lib.api.drivers import exceptions
 
 from fairlead_octavia_provider import agent as agents
 from fairlead_octavia_provider import service
-from fairlead_octavia_provider.api import Client
+from fairlead_octavia_provider.api import Client, Problem
 from fairlead_octavia_provider.balancer import Balancer
 from fairlead_octavia_provider.neutron import Neutron
 from fairlead_octavia_provider.state import State
@@ -379,3 +379,126 @@ def test_run_survives_errors(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.fake.faults = [(500, {}, {})] * 50
     agents.run(exit_event)
     assert exit_event.is_set()
+
+
+def test_conflict_does_not_hold_back_others(lab: Lab) -> None:
+    """Another client has a document with the load balancer's name. octavia-lib's Conflict is no DriverError."""
+    bad, good = lab.database.served(), lab.database.served()
+    lab.write(good)
+    foreign = {"name": bad.id, "forward": "nat", "address": "198.18.9.9", "listeners": [], "pools": []}
+    lab.fake.documents[bad.project_id, bad.id] = (foreign, 1)
+    for balancer in (bad, good):
+        lab.show(balancer, "PENDING_CREATE")
+    lab.agent.round()
+    found = lab.reported()
+    assert found[good.id] == {"provisioning_status": "ACTIVE"}
+    assert found[bad.id] == {"provisioning_status": "ERROR"}
+
+
+def test_unexpected_error_does_not_hold_back_others(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = lab.database.served(), lab.database.served()
+    for balancer in (bad, good):
+        lab.write(balancer)
+        lab.show(balancer, "PENDING_CREATE")
+    read = lab.agent.state.read
+
+    def fail(identifier: str) -> Any:
+        if identifier == bad.id:
+            raise KeyError("x")
+        return read(identifier)
+
+    monkeypatch.setattr(lab.agent.state, "read", fail)
+    lab.agent.round()
+    assert lab.reported() == {good.id: {"provisioning_status": "ACTIVE"}}
+
+
+@pytest.mark.parametrize(
+    ("code", "final"),
+    [(403, True), (404, True), (409, True), (500, True), (0, False), (412, False), (429, False), (503, False)],
+)
+def test_refusal_of_a_repair(code: int, final: bool, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = lab.database.served(), lab.database.served()
+    lab.write(good)
+    for balancer in (bad, good):
+        lab.show(balancer, "PENDING_CREATE")
+    put = lab.agent.api.put
+
+    def refuse(*_: Any) -> None:
+        raise Problem(code, "no")
+
+    monkeypatch.setattr(lab.agent.api, "put", refuse)
+    lab.agent.round()
+    expected = {good.id: {"provisioning_status": "ACTIVE"}}
+    assert lab.reported() == expected | ({bad.id: {"provisioning_status": "ERROR"}} if final else {})
+    if final:
+        return
+    lab.show(good)
+    monkeypatch.setattr(lab.agent.api, "put", put)
+    for _ in range(2):
+        time.sleep(0.1)
+        lab.agent.round()
+    assert lab.reported() == {bad.id: {"provisioning_status": "ACTIVE"}}
+
+
+def test_repair_without_the_port_of_a_member(lab: Lab) -> None:
+    balancer = lab.database.served()
+    member = balancer.pools[0].members[0]
+    del lab.cloud.ports[lab.cloud.at(member.ip_address)["id"]]
+    lab.show(balancer, "PENDING_UPDATE", **{_key(member.id): "PENDING_CREATE"})
+    lab.agent.round()
+    error, active = {"provisioning_status": "ERROR"}, {"provisioning_status": "ACTIVE"}
+    assert lab.reported() == {member.id: error, balancer.id: active}
+
+
+def test_documents_of_others_with_the_mark(lab: Lab) -> None:
+    """A user of the LB API may set the label. Octavia has no load balancer of the name, as after a purge."""
+    balancer = lab.database.served()
+    lab.write(balancer)
+    lab.show(balancer, "PENDING_CREATE")
+    Client().put("other", "a.b", {"address": "198.18.9.9", "listeners": [], "pools": []}, None)
+    lab.agent.round()
+    assert lab.reported() == {balancer.id: {"provisioning_status": "ACTIVE"}}
+
+
+def test_purged_load_balancer(lab: Lab) -> None:
+    balancer = lab.database.served()
+    lab.write(balancer)
+    lab.show(balancer)
+    lab.agent.round()
+    lab.cloud.octavia.clear()
+    del lab.database.balancers[balancer.id]
+    lab.fake.set_member(balancer.project_id, balancer.id, "10.0.0.11:80", "ERROR")
+    lab.agent._known.clear()  # as after the agent's start
+    lab.agent.round()
+    assert lab.reported() == {}
+    assert lab.agent._changed == {}
+
+
+def test_deleted_monitor_unlocks_its_listener(lab: Lab) -> None:
+    balancer = lab.database.served()
+    pool, listener = balancer.pools[0], balancer.listeners[0]
+    monitor, pool.health_monitor = pool.health_monitor, None
+    lab.write(balancer)
+    pool.health_monitor = monitor
+    locked = {_key(listener.id): "PENDING_UPDATE", _key(pool.id): "PENDING_UPDATE"}
+    lab.show(balancer, "PENDING_UPDATE", **locked, **{_key(monitor.id): "PENDING_DELETE"})
+    lab.agent.round()
+    found = {identifier: record.get("provisioning_status") for identifier, record in lab.reported().items()}
+    assert found.pop(monitor.id) == "DELETED"
+    assert {i for i, word in found.items() if word == "ACTIVE"} == {listener.id, pool.id, balancer.id}
+
+
+def test_error_is_corrected(lab: Lab) -> None:
+    balancer = lab.database.served()
+    lab.write(balancer)
+    listener = balancer.listeners[0]
+    key = (balancer.project_id, balancer.id)
+    bad = lab.fake.status(*key) | {"provisioningStatus": "ERROR"}
+    bad["listeners"][0] |= {"provisioningStatus": "ERROR", "message": "port in use"}
+    lab.fake.statuses[key] = bad
+    for word in ("ERROR", "ACTIVE"):
+        lab.show(balancer, "PENDING_UPDATE", **{_key(listener.id): "PENDING_UPDATE"})
+        lab.fake.touch(*key)
+        lab.agent.round()
+        assert lab.reported()[listener.id]["provisioning_status"] == word
+        lab.fake.statuses.clear()

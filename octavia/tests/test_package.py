@@ -11,7 +11,9 @@ import pytest
 from octavia_lib.api.drivers import exceptions, provider_base
 from oslo_config import cfg
 
-from fairlead_octavia_provider import driver, options, service, tree
+from fairlead_octavia_provider import driver, errors, options, service, tree
+from tests.cloud import Cloud
+from tests.conftest import override
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -70,3 +72,20 @@ def test_services_have_octavias_options(conf: object) -> None:
     for made in (service.neutron(), service.octavia()):
         with pytest.raises(exceptions.DriverError, match=made.name):
             made.call("GET", "/")
+    cfg.CONF.set_override("region_name", "north", group="neutron")
+    cfg.CONF.set_override("valid_interfaces", ["public", "internal"], group="neutron")
+    override(octavia_region="south", octavia_interface="admin")
+    places = [(made._client.region_name, made._client.interface) for made in (service.neutron(), service.octavia())]
+    assert places == [("north", ["public", "internal"]), ("south", "admin")]
+    for name in ("region_name", "valid_interfaces", "endpoint_override"):
+        cfg.CONF.clear_override(name, group="neutron")
+
+
+@pytest.mark.parametrize(
+    ("code", "final"), [(400, True), (401, False), (403, True), (404, True), (409, True), (429, False), (503, False)]
+)
+def test_errors_of_services(code: int, final: bool, conf: object, cloud: Cloud) -> None:
+    cloud.broken = code
+    with pytest.raises(exceptions.DriverError, match="Neutron") as error:
+        service.Service("Neutron", cloud.adapter()).call("GET", "/v2.0/ports")
+    assert isinstance(error.value, errors.FINAL) is final

@@ -133,9 +133,9 @@ class Agent:
                 break
             try:
                 messages[identifier] = self._message(identifier)
-            except (Problem, lib.DriverError) as error:
-                LOG.warning("The status of load balancer %s isn't known, retrying: %s", identifier, error)
-                self._known.pop(identifier, None)
+            except Exception as error:
+                unexpected = not isinstance(error, (Problem, lib.DriverError))
+                LOG.warning("Load balancer %s isn't reported, retrying: %s", identifier, error, exc_info=unexpected)
         sent = self._send(messages)
         for identifier in identifiers:
             if identifier in sent:
@@ -180,9 +180,7 @@ class Agent:
             else:
                 _drop_deleted(found, known)
                 balancer.write()
-        except lib.DriverError as error:
-            LOG.error("Load balancer %s can't be written: %s", identifier, error)
-        except lib.UnsupportedOptionError as error:
+        except errors.FINAL as error:
             LOG.error("Load balancer %s is refused: %s", identifier, error)
             return status.errors_of(known)
         return status.merge([])
@@ -235,8 +233,8 @@ class Agent:
     def _follow_ports(self) -> None:
         if time.monotonic() >= self._followed + self.conf.ports_interval:
             projects = {item["project"] for item in self._answers.values()}
-            follow.follow(self.api, self.neutron(), sorted(projects))
             self._followed = time.monotonic()
+            follow.follow(self.api, self.neutron(), sorted(projects))
 
     def _check_lease(self) -> None:
         """Fail once another agent may report, whose statuses are newer."""

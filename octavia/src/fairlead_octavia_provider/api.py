@@ -14,8 +14,8 @@ from fairlead_octavia_provider import options
 
 Document = dict[str, Any]
 
-REPEATED = (429, 503)
-"""Status codes after which the same request may succeed."""
+REPEATED = (0, 429, 502, 503, 504)
+"""Status codes after which the same request may succeed. 0 is no answer."""
 
 LONGEST_WAIT = 5
 """Seconds that the LB API waits for changes at most."""
@@ -104,7 +104,7 @@ class Client:
                 if missing and problem.status == 404:
                     return None
                 pause = max(problem.retry_after, pause)
-                if problem.status not in (*REPEATED, 0) or time.monotonic() + pause >= deadline:
+                if problem.status not in REPEATED or time.monotonic() + pause >= deadline:
                     raise
             time.sleep(pause)
             pause = min(2 * pause, 1)

@@ -9,7 +9,7 @@ from octavia_lib.api.drivers import exceptions as lib
 from oslo_log import log
 
 from fairlead_octavia_provider import errors, flavors, options, refusals, service, translate
-from fairlead_octavia_provider.api import MARK, Client, Document, Problem
+from fairlead_octavia_provider.api import MARK, REPEATED, Client, Document, Problem
 from fairlead_octavia_provider.neutron import Neutron
 from fairlead_octavia_provider.tree import Part, vips
 
@@ -237,11 +237,9 @@ def _raise(problem: Problem, project: str) -> None:
         errors.conflict(text)
     if problem.status in (400, 422):
         errors.unsupported(text)
-    if problem.status == 404:
-        errors.failed(
-            f"{text}. Project {project} isn't known to the LB API: in a cluster it needs a namespace, and a role "
-            "binding of the LB API's account there"
-        )
-    if problem.status in (0, 429, 503):
+    if problem.status in REPEATED:
         errors.failed(f"{text}. Repeat the request")
-    errors.failed(text)
+    if problem.status == 404:
+        text += f". Project {project} isn't known to the LB API: in a cluster it needs a namespace, and a role "
+        text += "binding of the LB API's account there"
+    (errors.failed if problem.status < 0 else errors.refused)(text)

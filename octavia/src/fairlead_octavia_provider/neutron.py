@@ -34,10 +34,10 @@ class Neutron:
         """Return the segment of a network for the LB API; None for an untagged one."""
         network = self._get(f"/v2.0/networks/{network_id}", "network")
         if network is None:
-            errors.failed(f"network {network_id}: Neutron has no such network")
+            errors.refused(f"network {network_id}: Neutron has no such network")
         kind, number = network.get("provider:network_type"), network.get("provider:segmentation_id")
         if kind is None:
-            errors.failed(
+            errors.refused(
                 f"network {network_id}: Neutron shows no provider attributes: Octavia's account needs a role "
                 "that may read them"
             )
@@ -61,7 +61,7 @@ class Neutron:
             if any(_same(f, address, subnet_id) for f in p["fixed_ips"])
         ]
         if len(ports) != 1:
-            errors.failed(
+            errors.refused(
                 f"member {address}: Neutron has {len(ports)} ports with this address in subnet {subnet_id}, not one"
             )
         segment = self.segment(subnet["network_id"])
@@ -71,7 +71,7 @@ class Neutron:
         """Return the subnet of a member, or refuse an address that isn't in it."""
         subnet = self._get(f"/v2.0/subnets/{subnet_id}", "subnet")
         if subnet is None:
-            errors.failed(f"member {address}: Neutron has no subnet {subnet_id}")
+            errors.refused(f"member {address}: Neutron has no subnet {subnet_id}")
         if ipaddress.ip_address(address) not in ipaddress.ip_network(subnet["cidr"]):
             errors.unsupported(f"member {address}: the address isn't in its subnet {subnet_id} ({subnet['cidr']})")
         found: dict[str, Any] = subnet
@@ -151,7 +151,7 @@ class Neutron:
         agents = self._list("/v2.0/agents", "agents", host=host) if host else []
         ends = [a["configurations"]["tunneling_ip"] for a in agents if a.get("configurations", {}).get("tunneling_ip")]
         if not ends:
-            errors.failed(
+            errors.refused(
                 f"port {port['id']}: Neutron has no tunneling_ip of an agent on its host {host or '(unbound)'}"
             )
         return str(ends[0])

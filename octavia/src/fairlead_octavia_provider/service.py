@@ -30,7 +30,8 @@ class Service:
         except keystone.ClientException as error:
             if missing and isinstance(error, keystone.http.NotFound):
                 return None
-            return errors.failed(f"{self.name}: {error}")
+            temporary = not isinstance(error, keystone.http.HTTPClientError) or error.http_status in (401, 408, 429)
+            return (errors.failed if temporary else errors.refused)(f"{self.name}: {error}")
         return answer.json() if answer.content else None
 
 
