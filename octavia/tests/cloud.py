@@ -111,6 +111,7 @@ class Cloud(Served):
 
     def _tag(self, method: str, port: dict[str, Any], tag: str) -> tuple[int, Any]:
         assert len(tag) <= 60
+        port["revision_number"] += (tag in port["tags"]) is (method == "DELETE")
         if method == "PUT":
             port["tags"] = sorted({*port["tags"], tag})
             return 201, None
@@ -153,13 +154,14 @@ def _subnet(identifier: str, network: str, cidr: str) -> dict[str, Any]:
 def _matches(found: dict[str, Any], query: Query) -> bool:
     for key, values in query.items():
         if key == "fixed_ips":
-            wanted = dict(v.split("=", 1) for v in values)
-            if not any(
-                f["subnet_id"] == wanted["subnet_id"]
-                and ipaddress.ip_address(f["ip_address"]) == ipaddress.ip_address(wanted["ip_address"])
-                for f in found["fixed_ips"]
-            ):
-                return False
+            # One of the fixed addresses has one of the values of each name, as text.
+            wanted = [tuple(v.split("=", 1)) for v in values]
+            for name in {name for name, _ in wanted}:
+                if not any(
+                    (name, str(ipaddress.ip_address(f[name]) if name == "ip_address" else f[name])) in wanted
+                    for f in found["fixed_ips"]
+                ):
+                    return False
         elif key == "tags":
             if values[0] not in found["tags"]:
                 return False

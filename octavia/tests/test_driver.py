@@ -356,3 +356,36 @@ def test_failed_create_leaves_nothing(
     assert api.get(balancer.project_id, balancer.id) is None
     assert api.get(balancer.project_id, f"{balancer.id}.1") is None
     assert cloud.pairs() == set()
+
+
+def test_lost_answer_to_a_change(
+    provider: Driver, api: Client, database: Database, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The repeated PUT is answered with 412, as the first one was applied."""
+    balancer = database.served()
+    provider.loadbalancer_create(database.provider(balancer))
+    put = api.put
+
+    def repeat(*arguments: Any) -> None:
+        put(*arguments)
+        put(*arguments)
+
+    monkeypatch.setattr(api, "put", repeat)
+    member = database.member(balancer.pools[0], "10.0.0.13")
+    provider.member_create(db.member(member))
+    assert ("10.0.0.13", balancer.vip.ip_address) in cloud.pairs()
+
+
+def test_large_batch(provider: Driver, api: Client, database: Database, cloud: Cloud) -> None:
+    """A new member takes two requests to Neutron, and one that is removed too; others few."""
+    balancer = database.served(members=0)
+    provider.loadbalancer_create(database.provider(balancer))
+    addresses = [f"10.0.3.{at}" for at in range(100)]
+    for address in addresses:
+        cloud.port(address, "member-subnet")
+    members = [database.member(balancer.pools[0], address) for address in addresses]
+    for wanted in (members, []):
+        cloud.requests.clear()
+        provider.member_batch_update(balancer.pools[0].id, [db.member(m) for m in wanted])
+        assert len(cloud.pairs()) == len(wanted)
+        assert len(cloud.requests) <= 2 * len(members) + 8

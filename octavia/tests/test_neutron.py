@@ -53,14 +53,15 @@ def test_network_without_provider_attributes(neutron: Neutron, cloud: Cloud) -> 
 def test_pairs(neutron: Neutron, cloud: Cloud) -> None:
     port = cloud.at("10.0.0.11")
     port["allowed_address_pairs"] = [{"ip_address": "10.9.9.9"}]
-    assert neutron.allow(port["id"], VIP, FIRST)
-    assert not neutron.allow(port["id"], VIP, FIRST)
-    assert neutron.allow(port["id"], VIP, SECOND)
+    for load_balancer in (FIRST, FIRST, SECOND):
+        neutron.allow(dict(port), VIP, load_balancer)
     assert [p["ip_address"] for p in port["allowed_address_pairs"]] == ["10.9.9.9", VIP]
-    neutron.disallow(port["id"], VIP, FIRST)
+    assert len(port["tags"]) == 2
+    neutron.disallow(dict(port), VIP, FIRST)
     assert [p["ip_address"] for p in port["allowed_address_pairs"]] == ["10.9.9.9", VIP], "the second one needs it"
-    neutron.disallow(port["id"], VIP, SECOND)
-    neutron.disallow(port["id"], VIP, SECOND)
+    for found in neutron.allowed(VIP, SECOND):
+        neutron.disallow(found, VIP, SECOND)
+    assert not neutron.allowed(VIP, SECOND)
     assert port["allowed_address_pairs"] == [{"ip_address": "10.9.9.9"}]
     assert port["tags"] == []
 
@@ -68,13 +69,37 @@ def test_pairs(neutron: Neutron, cloud: Cloud) -> None:
 def test_pair_of_the_user_stays(neutron: Neutron, cloud: Cloud) -> None:
     port = cloud.at("10.0.0.11")
     port["allowed_address_pairs"] = [{"ip_address": VIP}]
-    assert not neutron.allow(port["id"], VIP, FIRST)
-    neutron.disallow(port["id"], VIP, FIRST)
+    neutron.allow(dict(port), VIP, FIRST)
+    assert not neutron.allowed(VIP, FIRST)
     assert port["allowed_address_pairs"] == [{"ip_address": VIP}]
 
 
 def test_port_without_security(neutron: Neutron, cloud: Cloud) -> None:
     port = cloud.at("10.0.0.11")
     port["port_security_enabled"] = False
-    assert not neutron.allow(port["id"], VIP, FIRST)
-    assert not neutron.allow("none", VIP, FIRST)
+    neutron.allow(dict(port), VIP, FIRST)
+    assert port["tags"] == port["allowed_address_pairs"] == []
+
+
+def test_port_that_changes_meanwhile(neutron: Neutron, cloud: Cloud) -> None:
+    port = cloud.at("10.0.0.11")
+    read = dict(port)
+    port.update(allowed_address_pairs=[{"ip_address": "10.9.9.9"}], revision_number=9)
+    neutron.allow(read, VIP, FIRST)
+    assert [p["ip_address"] for p in port["allowed_address_pairs"]] == ["10.9.9.9", VIP]
+    read = dict(port)
+    del cloud.ports[port["id"]]
+    neutron.disallow(read, VIP, FIRST)
+
+
+def test_look_up(neutron: Neutron, cloud: Cloud) -> None:
+    """Many members need few requests, and a port of another subnet isn't one of them."""
+    addresses = [f"10.0.3.{at}" for at in range(200)]
+    for address in addresses:
+        cloud.port(address, MEMBER_SUBNET)
+    cloud.port("10.0.3.7", "flat-subnet")
+    neutron.look_up(MEMBER_SUBNET, addresses)
+    for address in addresses:
+        assert neutron.member(address, MEMBER_SUBNET).port is not None
+    assert len(cloud.requests) <= 10
+    assert neutron.member("fd00:0::11", "member-subnet6").port["fixed_ips"][0]["ip_address"] == "fd00::11"

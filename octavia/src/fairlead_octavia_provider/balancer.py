@@ -3,6 +3,7 @@
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from octavia_lib.api.drivers import exceptions as lib
@@ -29,7 +30,7 @@ class Balancer:
     def __init__(self, api: Client, neutron: Neutron, tree: Part) -> None:
         self.api, self.neutron, self.tree = api, neutron, tree
         self.id, self.project = tree["loadbalancer_id"], tree["project_id"]
-        self._ports: dict[str, str] = {}  # of members that were looked up, by address
+        self._ports: dict[str, Document] = {}  # of members that were looked up, by their IDs
 
     def write(self, *, lenient: bool = False, fresh: bool = False, dry: bool = False) -> bool:
         """Write the documents that differ, and say whether any did.
@@ -62,6 +63,8 @@ class Balancer:
         if not lenient:
             refusals.check(self.tree, placement)
         places = {} if fresh else _places(stored)
+        if not lenient and self._needs_ports(placement):
+            self._look_up_all(places)
         segments = [
             self._segment(vip, placement, None if fresh else known)
             for vip, known in zip(vips(self.tree), stored, strict=True)
@@ -72,16 +75,20 @@ class Balancer:
         different = [at for at, known in enumerate(stored) if known is None or not same(wanted[at], known[0])]
         if dry or not different:
             return bool(different)
-        added = self._allow(placement)
+        written = False
         try:
+            self._allow(placement)
             for at in different:
                 known = stored[at]
                 self.api.put(self.project, translate.name(self.id, at), wanted[at], known[1] if known else None)
-        except Problem:
-            self._undo(added)
+                written = True
+        except Exception as error:
+            # Without an answer, which may be followed by a 412, the document may have been written.
+            if not written and not (isinstance(error, Problem) and error.status in (*REPEATED, 412)):
+                self._disallow(_members(known[0] for known in stored if known))
             raise
         if not placement.rewrites_port:
-            self._disallow({translate.canonical(m["address"]) for pool in self.tree["pools"] for m in pool["members"]})
+            self._disallow(_members([self.tree]))
         return True
 
     def _stored(self) -> Stored:
@@ -130,14 +137,30 @@ class Balancer:
             LOG.warning("Member %s of load balancer %s is left out: %s", name, self.id, error)
             return None
 
+    def _needs_ports(self, placement: flavors.Placement) -> bool:
+        """Say whether the ports of members are needed, not only their addresses."""
+        return placement.addresses_frames or (not placement.rewrites_port and options.register().address_pairs)
+
+    def _look_up_all(self, places: dict[str, Document]) -> None:
+        """Read the ports of all members that have no place yet, with few requests."""
+        new: dict[str, list[str]] = {}
+        for member in (m for pool in self.tree["pools"] for m in pool["members"]):
+            if translate.member_name(member["address"], member["protocol_port"]) not in places:
+                new.setdefault(self._subnet(member), []).append(member["address"])
+        for subnet, addresses in new.items():
+            self.neutron.look_up(subnet, addresses)
+
+    def _subnet(self, member: Part) -> str:
+        return str(member.get("subnet_id") or self.tree["vip_subnet_id"])
+
     def _look_up(self, member: Part, placement: flavors.Placement) -> Document:
         conf = options.register()
-        address, subnet = member["address"], member.get("subnet_id") or self.tree["vip_subnet_id"]
-        if not placement.addresses_frames and (placement.rewrites_port or not conf.address_pairs):
+        address, subnet = member["address"], self._subnet(member)
+        if not self._needs_ports(placement):
             self.neutron.subnet(address, subnet)
             return {}
         place = self.neutron.member(address, subnet)
-        self._ports[translate.canonical(address)] = place.port_id
+        self._ports[place.port["id"]] = place.port
         if not placement.addresses_frames:
             return {}
         kind = place.segment["type"] if place.segment else "flat"
@@ -147,7 +170,7 @@ class Balancer:
                 f"member {address}: its network is of type {kind}, which the mode {placement.forward} can't "
                 f"reach; use a flavor with forward {kind if kind in ('vxlan', 'geneve') else 'l2dsr'}"
             )
-        located: Document = {"mac": place.mac}
+        located: Document = {"mac": place.port["mac_address"]}
         if place.segment and conf.segments:
             located["segment"] = place.segment
         if place.tunnel_end:
@@ -157,23 +180,13 @@ class Balancer:
     def _addresses(self) -> list[str]:
         return [translate.canonical(vip["ip_address"]) for vip in vips(self.tree)]
 
-    def _allow(self, placement: flavors.Placement) -> list[tuple[str, str]]:
-        """Let the ports of new members send from the VIPs, and return what has been added."""
+    def _allow(self, placement: flavors.Placement) -> None:
+        """Let the ports of new members send from the VIPs."""
         if placement.rewrites_port or not options.register().address_pairs:
-            return []
-        return [
-            (port, address)
-            for port in sorted(set(self._ports.values()))
-            for address in self._addresses()
-            if self.neutron.allow(port, address, self.id)
-        ]
-
-    def _undo(self, added: list[tuple[str, str]]) -> None:
-        for port, address in added:
-            try:
-                self.neutron.disallow(port, address, self.id)
-            except lib.DriverError as error:
-                LOG.warning("Address pair %s of port %s stays: %s", address, port, error)
+            return
+        for port in self._ports.values():
+            for address in self._addresses():
+                self.neutron.allow(port, address, self.id)
 
     def _disallow(self, members: set[str]) -> None:
         """Remove the address pairs of ports that have none of these members. The LB API has been written already."""
@@ -183,7 +196,7 @@ class Balancer:
             for address in self._addresses():
                 for port in self.neutron.allowed(address, self.id):
                     if not members & {translate.canonical(f["ip_address"]) for f in port["fixed_ips"]}:
-                        self.neutron.disallow(port["id"], address, self.id)
+                        self.neutron.disallow(port, address, self.id)
         except lib.DriverError as error:
             LOG.warning(
                 "Address pairs of load balancer %s stay until the next change of its members: %s", self.id, error
@@ -208,6 +221,12 @@ def _content(value: Any) -> Any:
             and not (k == "name" and (member or "forward" in value))
         }
     return value
+
+
+def _members(trees: Iterable[Part]) -> set[str]:
+    """Return the addresses of members of documents, or of Octavia's trees."""
+    pools = [pool for tree in trees for pool in tree.get("pools") or []]
+    return {translate.canonical(member["address"]) for pool in pools for member in pool.get("members") or []}
 
 
 def _places(stored: Stored) -> dict[str, Document]:

@@ -11,14 +11,15 @@ TAG = "fairlead-"
 """Prefix of the tag of a port with an address pair of ours. The load balancer's first digits and the VIP follow."""
 
 _ATTEMPTS = 4
+_TOGETHER = 32
+"""Addresses in a request, whose URL has to fit into 4 KiB."""
 
 
 @dataclass(frozen=True)
 class Place:
     """A member's place in the networks. The tunnel end is set in VXLAN and Geneve networks only."""
 
-    port_id: str
-    mac: str
+    port: dict[str, Any]
     segment: dict[str, Any] | None
     tunnel_end: str | None = None
 
@@ -27,8 +28,9 @@ class Neutron:
     """Neutron with Octavia's service credentials, of one call of the driver: what was read isn't read again."""
 
     def __init__(self, known: service.Service | None = None) -> None:
-        self._service = known
-        self._read: dict[str, Any] = {}
+        self._call = (known or service.neutron()).call
+        self._read: dict[tuple[str, ...], Any] = {}
+        self._ports: dict[tuple[str, str], list[dict[str, Any]]] = {}  # by subnet and address
 
     def segment(self, network_id: str) -> dict[str, Any] | None:
         """Return the segment of a network for the LB API; None for an untagged one."""
@@ -50,22 +52,27 @@ class Neutron:
     def member(self, address: str, subnet_id: str) -> Place:
         """Return where the member with an address in a subnet is, or refuse one that Neutron doesn't know."""
         subnet = self.subnet(address, subnet_id)
-        ports = [
-            p
-            for p in self._list(
-                "/v2.0/ports",
-                "ports",
-                network_id=subnet["network_id"],
-                fixed_ips=[f"ip_address={address}", f"subnet_id={subnet_id}"],
-            )
-            if any(_same(f, address, subnet_id) for f in p["fixed_ips"])
-        ]
+        self.look_up(subnet_id, [address])
+        ports = self._ports[subnet_id, _canonical(address)]
         if len(ports) != 1:
             errors.refused(
                 f"member {address}: Neutron has {len(ports)} ports with this address in subnet {subnet_id}, not one"
             )
         segment = self.segment(subnet["network_id"])
-        return Place(ports[0]["id"], ports[0]["mac_address"], segment, self._tunnel_end(ports[0], segment))
+        return Place(ports[0], segment, self._tunnel_end(ports[0], segment))
+
+    def look_up(self, subnet_id: str, addresses: list[str]) -> None:
+        """Read the ports with these addresses in a subnet, many in a request."""
+        left = sorted(
+            {_canonical(address) for address in addresses if (subnet_id, _canonical(address)) not in self._ports}
+        )
+        for at in range(0, len(left), _TOGETHER):
+            some = left[at : at + _TOGETHER]
+            self._ports |= {(subnet_id, address): [] for address in some}
+            wanted = [f"subnet_id={subnet_id}", *(f"ip_address={address}" for address in some)]
+            for port in self._list("/v2.0/ports", "ports", fixed_ips=wanted):
+                for fixed in port["fixed_ips"]:
+                    self._ports.get((fixed["subnet_id"], _canonical(fixed["ip_address"])), []).append(port)
 
     def subnet(self, address: str, subnet_id: str) -> dict[str, Any]:
         """Return the subnet of a member, or refuse an address that isn't in it."""
@@ -86,30 +93,25 @@ class Neutron:
         segment = {"provider:network_type": kind, "provider:segmentation_id": number}
         return self._list("/v2.0/networks", "networks", **segment)
 
-    def allow(self, port_id: str, address: str, load_balancer_id: str) -> bool:
-        """Let a port send from an address. False if it may already, or is an address pair of somebody else."""
-        port = self._port(port_id)
-        if port is None or not port.get("port_security_enabled", True):
-            return False
+    def allow(self, port: dict[str, Any], address: str, load_balancer_id: str) -> None:
+        """Let a port send from an address, unless it may already, or has this address pair of somebody else."""
         tag, tags = _tag(load_balancer_id, address), port.get("tags", [])
         paired = any(p["ip_address"] == address for p in port["allowed_address_pairs"])
-        if (tag in tags and paired) or (paired and not _tags_of(tags, address)):
-            return False
-        # The tag comes first: a pair without it is never removed.
-        self._call("PUT", f"/v2.0/ports/{port_id}/tags/{tag}")
-        if not paired:
-            self._change_pairs(port_id, lambda pairs: [*pairs, {"ip_address": address}])
-        return True
-
-    def disallow(self, port_id: str, address: str, load_balancer_id: str) -> None:
-        """Remove the address pair that allow has added, unless another load balancer needs it. Others stay."""
-        port = self._port(port_id)
-        tag = _tag(load_balancer_id, address)
-        if port is None or tag not in port.get("tags", []):
+        if not port.get("port_security_enabled", True) or (paired and (tag in tags or not _tags_of(tags, address))):
             return
+        # The tag comes first: a pair without it is never removed. It is one revision more of the port.
+        if tag not in tags:
+            self._call("PUT", f"/v2.0/ports/{port['id']}/tags/{tag}")
+            port.update(tags=[*tags, tag], revision_number=port.get("revision_number", 0) + 1)
+        if not paired:
+            self._change_pairs(port, lambda pairs: [*pairs, {"ip_address": address}])
+
+    def disallow(self, port: dict[str, Any], address: str, load_balancer_id: str) -> None:
+        """Remove the address pair that allow has added, unless another load balancer needs it. Others stay."""
+        tag = _tag(load_balancer_id, address)
         if _tags_of(port["tags"], address) == [tag]:
-            self._change_pairs(port_id, lambda pairs: [p for p in pairs if p["ip_address"] != address])
-        self._call("DELETE", f"/v2.0/ports/{port_id}/tags/{tag}", missing=True)
+            self._change_pairs(port, lambda pairs: [p for p in pairs if p["ip_address"] != address])
+        self._call("DELETE", f"/v2.0/ports/{port['id']}/tags/{tag}", missing=True)
 
     def allowed(self, address: str, load_balancer_id: str) -> list[dict[str, Any]]:
         """Return the ports that have an address pair of ours for a VIP."""
@@ -117,38 +119,34 @@ class Neutron:
 
     def remove_vip_port(self, port_id: str, load_balancer_id: str) -> None:
         """Remove the port that Octavia has made for a load balancer that is refused; a user's own one stays."""
-        port = self._port(port_id)
-        if port and port["device_owner"] == "Octavia" and port["device_id"] == f"lb-{load_balancer_id}":
+        body = self._call("GET", f"/v2.0/ports/{port_id}", missing=True)
+        port = body["port"] if body else {"device_owner": ""}
+        if port["device_owner"] == "Octavia" and port["device_id"] == f"lb-{load_balancer_id}":
             self._call("DELETE", f"/v2.0/ports/{port_id}", missing=True)
 
-    def _port(self, port_id: str) -> dict[str, Any] | None:
-        body = self._call("GET", f"/v2.0/ports/{port_id}", missing=True)
-        return body["port"] if body else None
-
-    def _change_pairs(self, port_id: str, change: Any) -> None:
+    def _change_pairs(self, port: dict[str, Any], change: Any) -> None:
         """Change the pairs of a port unless another client has changed it meanwhile; then try again."""
+        path = f"/v2.0/ports/{port['id']}"
         for _ in range(_ATTEMPTS):
-            port = self._port(port_id)
-            if port is None:
-                return
-            pairs = change(port["allowed_address_pairs"])
-            revision = port.get("revision_number")
-            headers = {} if revision is None else {"If-Match": f"revision_number={revision}"}
+            change_of_port = {"port": {"allowed_address_pairs": change(port["allowed_address_pairs"])}}
+            revision = {"If-Match": f"revision_number={port['revision_number']}"}
             try:
-                self._call(
-                    "PUT", f"/v2.0/ports/{port_id}", json={"port": {"allowed_address_pairs": pairs}}, headers=headers
-                )
+                body = self._call("PUT", path, json=change_of_port, headers=revision, missing=True)
+                port.update(body["port"] if body else {})
+                return
             except service.Changed:
-                continue
-            return
-        errors.failed(f"port {port_id}: other clients keep changing its allowed address pairs")
+                body = self._call("GET", path, missing=True)
+            if body is None:
+                return
+            port.update(body["port"])
+        errors.failed(f"port {port['id']}: other clients keep changing its allowed address pairs")
 
     def _tunnel_end(self, port: dict[str, Any], segment: dict[str, Any] | None) -> str | None:
         """Return the address of the VTEP in front of a port, by the agent of its host."""
         if segment is None or segment["type"] == "vlan":
             return None
         host = port.get("binding:host_id")
-        agents = self._list("/v2.0/agents", "agents", host=host) if host else []
+        agents = self._get("/v2.0/agents", "agents", host=host) if host else []
         ends = [a["configurations"]["tunneling_ip"] for a in agents if a.get("configurations", {}).get("tunneling_ip")]
         if not ends:
             errors.refused(
@@ -156,26 +154,19 @@ class Neutron:
             )
         return str(ends[0])
 
-    def _get(self, path: str, key: str) -> Any:
-        if path not in self._read:
-            body = self._call("GET", path, missing=True)
-            self._read[path] = body[key] if body else None
-        return self._read[path]
+    def _get(self, path: str, key: str, **query: str) -> Any:
+        place = (path, *query.values())
+        if place not in self._read:
+            body = self._call("GET", path, missing=True, params=query)
+            self._read[place] = body[key] if body else None
+        return self._read[place]
 
     def _list(self, path: str, key: str, **query: Any) -> list[dict[str, Any]]:
-        body = self._call("GET", path, params=query)
-        return list(body[key]) if body else []
-
-    def _call(self, method: str, path: str, *, missing: bool = False, **kwargs: Any) -> Any:
-        if self._service is None:
-            self._service = service.neutron()
-        return self._service.call(method, path, missing=missing, **kwargs)
+        return list(self._call("GET", path, params=query)[key])
 
 
-def _same(fixed: dict[str, Any], address: str, subnet_id: str) -> bool:
-    return fixed["subnet_id"] == subnet_id and ipaddress.ip_address(fixed["ip_address"]) == ipaddress.ip_address(
-        address
-    )
+def _canonical(address: str) -> str:
+    return str(ipaddress.ip_address(address))
 
 
 def _tag(load_balancer_id: str, address: str) -> str:
