@@ -59,7 +59,14 @@ REFUSED: dict[str, list[tuple[str, Any]]] = {
         ("tls_ciphers", "x"),
     ],
     "member": [("vnic_type", "direct"), ("protocol_port", 81)],
-    "healthmonitor": [("type", "SCTP"), ("type", "TLS-HELLO"), ("http_method", "POST"), ("http_method", "DELETE")],
+    "healthmonitor": [
+        ("type", "SCTP"),
+        ("type", "TLS-HELLO"),
+        ("http_method", "POST"),
+        ("http_method", "DELETE"),
+        ("http_version", 1.0),
+        ("type", "UDP-CONNECT"),
+    ],
 }
 """Options by the kind of object."""
 
@@ -105,8 +112,9 @@ DEFAULTS: dict[str, list[tuple[str, Any]]] = {
     "member": [("vnic_type", None), ("vnic_type", "normal"), ("backup", None), ("weight", 0), ("monitor_port", None)],
     "healthmonitor": [
         ("type", "PING"),
-        ("type", "UDP-CONNECT"),
         ("http_method", None),
+        ("http_version", None),
+        ("http_version", 1.1),
         ("domain_name", None),
         ("max_retries_down", None),
         ("expected_codes", None),
@@ -242,7 +250,7 @@ def test_ports_in_any_order() -> None:
         ),
     }
     for order in itertools.permutations(steps):
-        found: Part = {"loadbalancer_id": "b", "listeners": [], "pools": []}
+        found: Part = {"loadbalancer_id": "b", "vip_address": "198.18.1.1", "listeners": [], "pools": []}
         tree.put_pool(found, {"pool_id": "p", "protocol": "TCP"})
         done: set[str] = set()
         for step in order:
@@ -266,3 +274,45 @@ def test_bounds(kind: str, most: int) -> None:
     parts.append(dict(parts[0]))
     with pytest.raises(exceptions.UnsupportedOptionError, match=f"{most + 1} {kind}"):
         refusals.check(found, XDP)
+
+
+@pytest.mark.usefixtures("conf")
+@pytest.mark.parametrize(
+    ("change", "accepted"),
+    [
+        ({"allowed_cidrs": ["10.0.0.0/8"]}, False),
+        ({"allowed_cidrs": ["0.0.0.0/0"]}, True),
+        ({"timeout_client_data": 60000}, False),
+        ({"timeout_member_data": 60000}, False),
+        ({"timeout_client_data": 50000}, True),
+    ],
+)
+def test_options_without_ipvs(change: Part, accepted: bool) -> None:
+    found = _changed("listener", change, "update")
+    refusals.check(found, NAT)
+    if accepted:
+        refusals.check(found, IPVS)
+    else:
+        with pytest.raises(exceptions.UnsupportedOptionError, match=f"{next(iter(change))}.* ipvs"):
+            refusals.check(found, IPVS)
+
+
+@pytest.mark.usefixtures("conf")
+@pytest.mark.parametrize("kind", ["TCP", "HTTP", "HTTPS", "UDP-CONNECT", "PING"])
+def test_monitors_of_udp_pools(kind: str) -> None:
+    """Octavia's API checks the type against the protocol, unless monitor and pool come with a load balancer."""
+    found = _changed("healthmonitor", {"type": kind}, "update")
+    found["listeners"][0]["protocol"] = found["pools"][0]["protocol"] = "UDP"
+    if kind in ("TCP", "HTTP", "UDP-CONNECT"):
+        refusals.check(found, XDP)
+    else:
+        with pytest.raises(exceptions.UnsupportedOptionError, match=f"{kind} .* UDP pools"):
+            refusals.check(found, XDP)
+
+
+@pytest.mark.usefixtures("conf")
+def test_members_of_an_additional_vip() -> None:
+    found = _balancer() | {"additional_vips": [{"ip_address": "2001:db8::1"}]}
+    refusals.check(found, XDP)
+    with pytest.raises(exceptions.UnsupportedOptionError, match=r"10\.0\.0\.11: VIP 2001:db8::1 .* nat"):
+        refusals.check(found, NAT)

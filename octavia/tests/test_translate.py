@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 from octavia.common import data_models as models
+from octavia_lib.api.drivers import data_models as lib
 from octavia_lib.api.drivers import exceptions
 
 from fairlead_octavia_provider.api import Client, Document
 from fairlead_octavia_provider.driver import Driver
+from tests import database as db
 from tests.cloud import Cloud
 from tests.database import Database
 
@@ -109,6 +111,7 @@ def test_monitors(kind: str, provider: Driver, api: Client, database: Database) 
     """Fields of HTTP come with monitors of other types, too, and a monitor's port with PING."""
     balancer = database.served()
     pool = balancer.pools[0]
+    balancer.listeners[0].protocol = pool.protocol = "UDP" if kind == "UDP-CONNECT" else "TCP"
     pool.members[0].monitor_port = 8080
     database.commit(database.monitor(pool, type=kind, http_method="GET", url_path="/", rise_threshold=10))
     check = create(provider, api, database, balancer)["pools"][0]["healthCheck"]
@@ -128,13 +131,34 @@ def test_monitor_that_waits_longer_than_its_delay(
     assert (check["interval"], check["timeout"]) == (interval, f"{timeout}s")
 
 
-def test_ipv6_members_of_ipv4_vip(provider: Driver, api: Client, database: Database) -> None:
-    for forward in ("l2dsr", "nat"):
-        database.flavor = {"forward": forward}
-        balancer = database.served(members=0)
-        database.commit(database.member(balancer.pools[0], "fd00::11", subnet_id="member-subnet6"))
-        if forward == "l2dsr":
-            assert create(provider, api, database, balancer)["pools"][0]["members"][0]["address"] == "fd00::11"
-        else:
-            with pytest.raises(exceptions.UnsupportedOptionError, match="other family"):
-                provider.loadbalancer_create(database.provider(balancer))
+@pytest.mark.parametrize(
+    ("forward", "plane", "reached"),
+    [("l2dsr", "xdp", True), ("nat", "xdp", False), ("gue", "ipvs", True), ("l2dsr", "ipvs", False)],
+)
+def test_ipv6_members_of_ipv4_vip(
+    forward: str, plane: str, reached: bool, provider: Driver, api: Client, database: Database
+) -> None:
+    database.flavor = {"forward": forward, "data_plane": plane}
+    balancer = database.served(members=0)
+    database.commit(database.member(balancer.pools[0], "fd00::11", subnet_id="member-subnet6"))
+    if reached:
+        assert create(provider, api, database, balancer)["pools"][0]["members"][0]["address"] == "fd00::11"
+    else:
+        with pytest.raises(exceptions.UnsupportedOptionError, match=f"fd00::11: .* another IP family.* {forward} "):
+            provider.loadbalancer_create(database.provider(balancer))
+
+
+def test_reset_of_a_monitor(provider: Driver, api: Client, database: Database) -> None:
+    """A None in a change is the default, not the value before."""
+    balancer = database.served()
+    pool = balancer.pools[0]
+    texts = {"url_path": "/up", "http_method": "HEAD", "expected_codes": "204", "domain_name": "a.example"}
+    monitor = database.commit(database.monitor(pool, type="HTTP", http_version=1.1, fall_threshold=7, **texts))
+    assert create(provider, api, database, balancer)["pools"][0]["healthCheck"]["fall"] == 7
+    reset = lib.HealthMonitor(healthmonitor_id=monitor.id, max_retries_down=None, **dict.fromkeys(texts))
+    provider.health_monitor_update(db.monitor(monitor), reset)
+    found = api.get(balancer.project_id, balancer.id)
+    assert found
+    check = found[0]["pools"][0]["healthCheck"]
+    assert (check["fall"], check["expectedCodes"], check.get("path", "/")) == (3, "200", "/")
+    assert not {"host", "method"} & set(check) or (check.get("host"), check["method"]) == (None, "GET")

@@ -42,6 +42,11 @@ class Placement:
         """Say whether members have MAC addresses and segments: the others are reached by the routes of nodes."""
         return self.data_plane == "xdp" and self.forward in ("l2dsr", "vxlan", "geneve")
 
+    @property
+    def crosses_families(self) -> bool:
+        """Say whether a VIP of one IP family may have members of the other one."""
+        return self.forward in ("ipip", "gue") or self.addresses_frames
+
 
 def validate_flavor(metadata: dict[str, Any]) -> None:
     """Refuse unknown keys and values of a flavor, and combinations that no node can serve."""

@@ -5,14 +5,15 @@ from typing import Any
 
 from fairlead_octavia_provider import errors, options
 from fairlead_octavia_provider.flavors import Placement
-from fairlead_octavia_provider.tree import Part, using
+from fairlead_octavia_provider.tree import Part, using, vips
 
 MAX_LISTENERS = MAX_POOLS = 64
 MAX_MEMBERS = MAX_CIDRS = 256
 """What the LB API takes of a load balancer, a pool and a listener."""
 
 PROTOCOLS = ("TCP", "UDP")
-MONITORS = ("TCP", "HTTP", "HTTPS", "UDP-CONNECT", "PING")
+MONITORS = {"TCP": ("TCP", "HTTP", "HTTPS", "PING"), "UDP": ("UDP-CONNECT", "TCP", "HTTP")}
+"""By the pool's protocol, as Octavia's API has them. It doesn't check those that come with a pool."""
 METHODS = ("GET", "HEAD", "OPTIONS")
 HASHED = ("SOURCE_IP_PORT", "SOURCE_IP")
 
@@ -45,11 +46,13 @@ def check(tree: Part, placement: Placement) -> None:
     _bounded(tree["listeners"], MAX_LISTENERS, "load balancer", "listeners")
     _bounded(tree["pools"], MAX_POOLS, "load balancer", "pools")
     for listener in tree["listeners"]:
-        _listener(listener)
+        _listener(listener, placement)
     for pool in tree["pools"]:
         _pool(pool, placement)
         if not placement.rewrites_port:
             _ports(tree, pool, placement)
+        if not placement.crosses_families:
+            _families(tree, pool, placement)
 
 
 def is_default(name: str, value: Any, group: str = "haproxy_amphora") -> bool:
@@ -57,18 +60,22 @@ def is_default(name: str, value: Any, group: str = "haproxy_amphora") -> bool:
     return not value or value == options.octavia_default(group, name)
 
 
-def monitor(found: Part) -> None:
+def _monitor(found: Part, protocol: str) -> None:
     """Refuse a health monitor that balancers can't run."""
-    kind = found.get("type")
-    if kind not in MONITORS:
-        errors.unsupported(f"health monitor: type {kind} isn't supported; {', '.join(MONITORS)} are")
-    if kind in ("HTTP", "HTTPS") and found.get("http_method") not in (None, *METHODS):
+    kind, kinds = found.get("type"), MONITORS[protocol]
+    if kind not in kinds:
+        errors.unsupported(f"health monitor: type {kind} isn't supported in {protocol} pools; {', '.join(kinds)} are")
+    if kind not in ("HTTP", "HTTPS"):
+        return
+    if found.get("http_method") not in (None, *METHODS):
         errors.unsupported(
             f"health monitor: http_method {found['http_method']} isn't supported; {', '.join(METHODS)} are"
         )
+    if found.get("http_version") not in (None, 1.1):
+        errors.unsupported(f"health monitor: http_version {found['http_version']} isn't supported; 1.1 is")
 
 
-def _listener(listener: Part) -> None:
+def _listener(listener: Part, placement: Placement) -> None:
     what = f"listener {listener.get('protocol_port')}"
     _protocol(listener, what)
     _refuse(listener, _LISTENER, what)
@@ -85,7 +92,15 @@ def _listener(listener: Part) -> None:
         errors.unsupported(
             f"{what}: timeout_client_data and timeout_member_data differ, but a flow has one idle time-out"
         )
-    _bounded(listener.get("allowed_cidrs") or [], MAX_CIDRS, what, "allowed_cidrs")
+    allowed = listener.get("allowed_cidrs") or []
+    _bounded(allowed, MAX_CIDRS, what, "allowed_cidrs")
+    if placement.data_plane == "ipvs":
+        if any(not cidr.endswith("/0") for cidr in allowed):
+            errors.unsupported(f"{what}: allowed_cidrs aren't supported with data_plane ipvs, which serves all clients")
+        if changed:
+            errors.unsupported(
+                f"{what}: {', '.join(IDLE_TIMEOUTS)} aren't supported with data_plane ipvs, whose nodes have their own"
+            )
 
 
 def _pool(pool: Part, placement: Placement) -> None:
@@ -99,7 +114,7 @@ def _pool(pool: Part, placement: Placement) -> None:
         if member.get("vnic_type") not in (None, "", "normal"):
             errors.unsupported(f"member {member['address']}: vnic_type {member['vnic_type']} (SR-IOV) isn't supported")
     if pool.get("healthmonitor"):
-        monitor(pool["healthmonitor"])
+        _monitor(pool["healthmonitor"], pool["protocol"])
 
 
 def _algorithm(name: Any, placement: Placement, what: str) -> None:
@@ -133,6 +148,18 @@ def _ports(tree: Part, pool: Part, placement: Placement) -> None:
                     f"member {member['address']}: protocol_port {member['protocol_port']} differs from the listener's "
                     f"{listener['protocol_port']}, which the mode {placement.forward} can't change; use a flavor with "
                     "forward nat"
+                )
+
+
+def _families(tree: Part, pool: Part, placement: Placement) -> None:
+    """Refuse members of another IP family than a VIP, where packets keep theirs."""
+    for vip in vips(tree):
+        for member in pool["members"]:
+            if (":" in member["address"]) != (":" in vip["ip_address"]):
+                errors.unsupported(
+                    f"member {member['address']}: VIP {vip['ip_address']} is of another IP family, which forward "
+                    f"{placement.forward} with data_plane {placement.data_plane} can't reach; use a flavor with "
+                    "forward ipip or gue"
                 )
 
 
