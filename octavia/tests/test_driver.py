@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of the driver, with the real LB API."""
 
+import gc
+import os
 from typing import Any
 
 import pytest
@@ -376,6 +378,32 @@ def test_lost_answer_to_a_change(
     assert ("10.0.0.13", balancer.vip.ip_address) in cloud.pairs()
 
 
+def test_other_clients_changes(
+    provider: Driver, api: Client, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change is repeated with the document that another client has written meanwhile, some times."""
+    balancer = database.served()
+    provider.loadbalancer_create(database.provider(balancer))
+    put, others = api.put, [2]
+
+    def change(project: str, name: str, document: Document, tag: str | None) -> None:
+        current = api.get(project, name)
+        if others[0] and current:
+            others[0] -= 1
+            put(project, name, current[0] | {"labels": {**current[0]["labels"], "x": str(others[0])}}, current[1])
+        put(project, name, document, tag)
+
+    monkeypatch.setattr(api, "put", change)
+    listener = balancer.listeners[0]
+    update = lib.Listener(listener_id=listener.id, admin_state_up=False)
+    provider.listener_update(db.listener(listener), update)
+    assert document(api, balancer)["listeners"][0]["enabled"] is False
+    others[0] = 100
+    update.admin_state_up = True
+    with pytest.raises(exceptions.DriverError, match="other clients keep changing it"):
+        provider.listener_update(db.listener(listener), update)
+
+
 def test_large_batch(provider: Driver, api: Client, database: Database, cloud: Cloud) -> None:
     """A new member takes two requests to Neutron, and one that is removed too; others few."""
     balancer = database.served(members=0)
@@ -389,3 +417,54 @@ def test_large_batch(provider: Driver, api: Client, database: Database, cloud: C
         provider.member_batch_update(balancer.pools[0].id, [db.member(m) for m in wanted])
         assert len(cloud.pairs()) == len(wanted)
         assert len(cloud.requests) <= 2 * len(members) + 8
+
+
+def test_descriptors_stay(provider: Driver, database: Database) -> None:
+    balancer = database.served()
+    provider.loadbalancer_create(database.provider(balancer))
+    member = balancer.pools[0].members[0]
+
+    def change(times: int) -> int:
+        for at in range(times):
+            provider.member_update(db.member(member), lib.Member(member_id=member.id, weight=at + 1))
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    before = change(3)
+    assert change(20) <= before + 3
+
+
+def test_port_of_the_user(provider: Driver, database: Database, cloud: Cloud) -> None:
+    balancer = database.served()
+    fields = {"device_id": "vm7", "allowed_address_pairs": [{"ip_address": "10.9.9.9"}]}
+    port = cloud.port(balancer.vip.ip_address, "vip-subnet", name="mine", **fields)
+    balancer.vip.port_id = port["id"]
+    before = dict(port)
+    provider.loadbalancer_create(database.provider(balancer))
+    change = lib.LoadBalancer(loadbalancer_id=balancer.id, admin_state_up=False)
+    provider.loadbalancer_update(database.provider(balancer), change)
+    provider.loadbalancer_delete(database.provider(balancer), cascade=True)
+    assert cloud.ports[port["id"]] == before
+
+
+def test_member_in_the_subnet_of_the_vip(provider: Driver, api: Client, database: Database, cloud: Cloud) -> None:
+    balancer = database.served(members=0)
+    provider.loadbalancer_create(database.provider(balancer))
+    cloud.port("198.18.255.7", "vip-subnet")
+    member = database.member(balancer.pools[0], "198.18.255.7", subnet_id=None)
+    provider.member_create(db.member(member))
+    database.commit(member)
+    provider.member_update(db.member(member), lib.Member(member_id=member.id, weight=5))
+    assert document(api, balancer)["pools"][0]["members"][0]["weight"] == 5
+    provider.member_delete(db.member(member))
+    assert not document(api, balancer)["pools"][0].get("members")
+
+
+def test_all_clients_are_allowed(provider: Driver, api: Client, database: Database) -> None:
+    balancer = database.served()
+    listener = balancer.listeners[0]
+    listener.allowed_cidrs = [models.ListenerCidr(listener_id=listener.id, cidr="0.0.0.0/0")]
+    provider.loadbalancer_create(database.provider(balancer))
+    found = document(api, balancer)["listeners"][0]
+    assert "sourceRanges" not in found
+    assert found["enabled"]
