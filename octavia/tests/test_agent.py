@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The provider agent: rounds against a server that behaves as the LB API with the request for agents."""
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -319,6 +320,29 @@ def test_one_agent_reports(lab: Lab) -> None:
     second.round()
     assert lab.reported() == {balancer.id: {"provisioning_status": "ACTIVE"}}
     lab.agent.round()
+    assert lab.reported() == {}
+
+
+def test_restarted_agent_has_its_lease(lab: Lab) -> None:
+    balancer = lab.database.served()
+    lab.write(balancer)
+    for _ in range(2):
+        lab.show(balancer, "PENDING_CREATE")
+        agents.Agent(Client(), State(service.octavia()), lab.database.library, Neutron).round()
+        assert lab.reported() == {balancer.id: {"provisioning_status": "ACTIVE"}}
+
+
+def test_agent_of_a_killed_driver_agent_ends(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It isn't a child of it any more, and another one of the host may have the lease."""
+    balancer = lab.database.served()
+    lab.write(balancer)
+    lab.show(balancer, "PENDING_CREATE")
+    parents = [1, 2]
+    monkeypatch.setattr(os, "getppid", lambda: parents.pop() if parents else 1)
+    agents.run(threading.Event())
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    with pytest.raises(exceptions.DriverError, match="lease"):
+        lab.agent.round()
     assert lab.reported() == {}
 
 

@@ -31,9 +31,10 @@ _MOST = 500
 
 
 def run(exit_event: Any) -> None:
-    """Report until the driver agent ends. Errors are logged, as octavia-driver-agent starts no agent that returns."""
+    """Report until the driver agent ends, or is killed. It starts no agent that returns, so errors are logged."""
     agent: Agent | None = None
-    while not exit_event.is_set():
+    parent = os.getppid()
+    while not exit_event.is_set() and os.getppid() == parent:
         try:
             agent = agent or Agent()
             agent.round()
@@ -55,7 +56,8 @@ class Agent:
         self.conf = options.register()
         self.api, self.state = api or Client(), state or State()
         self.library, self.neutron = library, neutron
-        self.holder = f"{socket.gethostname()}/{os.getpid()}"
+        # A host has one agent, which goes on with its lease after a restart.
+        self.holder, self._parent = socket.gethostname(), os.getppid()
         self.version = ""
         self._behind = False
         self._lease = self._half = self._searched = self._followed = 0.0
@@ -237,8 +239,8 @@ class Agent:
             follow.follow(self.api, self.neutron(), sorted(projects))
 
     def _check_lease(self) -> None:
-        """Fail once another agent may report, whose statuses are newer."""
-        if time.monotonic() >= self._lease:
+        """Fail once another agent may report, whose statuses are newer: also one of this host, after a kill."""
+        if time.monotonic() >= self._lease or os.getppid() != self._parent:
             errors.failed("the lease of reporting is over")
 
 
