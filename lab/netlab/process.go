@@ -301,3 +301,22 @@ func (l *Lab) withProcess(ctx context.Context, host, name string, fn func(*Proce
 		return fn(p)
 	})
 }
+
+// Run runs a command in a host, in its directory, and returns its output. The error of one that fails has its
+// error output.
+func (l *Lab) Run(ctx context.Context, host string, args ...string) (stdout string, err error) {
+	h := l.State().Host(host)
+	if h == nil {
+		return "", fmt.Errorf("lab %s: no host %s", l.state.Name, host)
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	var out, errs bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = h.Directory, &out, &errs
+	if err = l.Do(host, cmd.Start); err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %q: %w: %s", host, args, err, &errs)
+	}
+	return out.String(), err
+}

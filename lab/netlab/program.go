@@ -19,6 +19,7 @@ var install = map[string]string{
 	fairlead:   "make build",
 	"gobgpd":   "make gobgpd",
 	"iptables": "Debian package iptables",
+	"mariadbd": "Debian package mariadb-server",
 	"nft":      "Debian package nftables",
 	"nginx":    "Debian package nginx",
 	"wrk":      "Debian package wrk",

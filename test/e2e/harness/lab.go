@@ -79,6 +79,12 @@ func BringUp(t *testing.T, label string, topology netlab.Topology) *Lab {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return Adopt(t, up, topology)
+}
+
+// Adopt has a lab that is up taken down when the test ends.
+func Adopt(t *testing.T, up *netlab.Lab, topology netlab.Topology) *Lab {
+	t.Helper()
 	l := &Lab{up, topology}
 	t.Cleanup(func() {
 		checkRaces(t, l)
@@ -174,18 +180,11 @@ func (l *Lab) Process(t *testing.T, host, name string) netlab.Process {
 // Run runs a command in a host, which has to succeed, and returns its output.
 func (l *Lab) Run(t *testing.T, host string, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-	var stdout, stderr bytes.Buffer
-	cmd.Dir = l.State().Host(host).Directory
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := l.Do(host, cmd.Start)
-	if err == nil {
-		err = cmd.Wait()
-	}
+	output, err := l.Lab.Run(t.Context(), host, args...)
 	if err != nil {
-		t.Fatalf("%s: %q: %v: %s", host, args, err, &stderr)
+		t.Fatal(err)
 	}
-	return stdout.String()
+	return output
 }
 
 // checkRaces reports data races that agents were built to find and have found.

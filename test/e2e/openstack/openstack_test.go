@@ -5,16 +5,14 @@ package openstack_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/lab/openstack"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -28,7 +26,8 @@ func TestOpenStack(t *testing.T) {
 	c.checkStatus(t)
 	c.checkStatistics(t)
 	c.checkMovedPort(t)
-	c.checkRestarts(t)
+	c.checkTakeOver(t)
+	c.checkKills(t)
 	c.checkDeleted(t)
 }
 
@@ -53,7 +52,7 @@ func (c *cloud) create(t *testing.T) {
 			} `json:"additional_vips"`
 		}
 	}
-	if err := c.get(t, "loadbalancers", &all); err != nil {
+	if err := c.client.Get(t.Context(), "loadbalancers", &all); err != nil {
 		t.Fatal(err)
 	}
 	for _, found := range all.LoadBalancers {
@@ -87,28 +86,14 @@ func (c *cloud) addVIPs(t *testing.T, server string) {
 	t.Helper()
 	args := []string{"fairlab", "lab", "echo", "--name", server}
 	for _, vip := range append(c.web, c.six) {
-		harness.Link(t, c.Lab, server, "lo", func(lo netlink.Link) error {
-			address, err := netlink.ParseAddr(netip.PrefixFrom(vip, vip.BitLen()).String())
-			if err != nil {
-				return err
-			}
-			return netlink.AddrAdd(lo, address)
-		})
+		if err := c.plane.AddVIP(server, vip); err != nil {
+			t.Fatal(err)
+		}
 		args = append(args, "--listen", netip.AddrPortFrom(vip, 7).String())
 	}
 	if err := c.Start(t.Context(), server, netlab.Process{Name: "echo", Args: args}); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// setMAC changes the MAC address of a server.
-func (c *cloud) setMAC(t *testing.T, server, mac string) {
-	t.Helper()
-	address, err := net.ParseMAC(mac)
-	if err != nil {
-		t.Fatal(err)
-	}
-	harness.Link(t, c.Lab, server, "eth0", func(link netlink.Link) error { return netlink.LinkSetHardwareAddr(link, address) })
 }
 
 // forwarded sums the packets that XDP has forwarded.
@@ -126,7 +111,7 @@ func (c *cloud) checkForwarded(t *testing.T) {
 	c.awaitTree(t, allOnline)
 	for _, vip := range append(c.web, c.six) {
 		ctx, cancel := context.WithTimeout(t.Context(), harness.Timeout)
-		if err := c.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router", Prefix: netip.PrefixFrom(vip, vip.BitLen()), Via: c.nextHops(vip)}); err != nil {
+		if err := c.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router", Prefix: netip.PrefixFrom(vip, vip.BitLen()), Via: openstack.NextHops(2, vip)}); err != nil {
 			t.Fatal(err)
 		}
 		cancel()
@@ -149,18 +134,6 @@ func (c *cloud) checkForwarded(t *testing.T) {
 			t.Errorf("%s: 100 datagrams leave with %d packets by forward_l2dsr", vip, moved)
 		}
 	}
-}
-
-// nextHops are the balancers' addresses in vipVLAN of a VIP's family.
-func (c *cloud) nextHops(vip netip.Addr) (hops []string) {
-	for n := range c.Hosts(netlab.Balancer) {
-		for _, hop := range transit(11 + n) {
-			if hop.Addr().Is4() == vip.Is4() {
-				hops = append(hops, hop.Addr().String())
-			}
-		}
-	}
-	return hops
 }
 
 // tree is the status tree of a load balancer.
@@ -211,22 +184,25 @@ func (c *cloud) awaitTree(t *testing.T, want string) {
 	var err error
 	holds := func() bool {
 		shown = tree{}
-		err = c.get(t, "loadbalancers/"+c.id+"/status", &shown)
+		err = c.client.Get(t.Context(), "loadbalancers/"+c.id+"/status", &shown)
 		return err == nil && shown.words() == want
 	}
-	if !harness.Within(2*harness.Timeout, holds) {
+	if !c.within(t, 4*harness.Timeout, holds) {
 		t.Fatalf("the statuses are %s, want %s: %v", shown.words(), want, err)
 	}
 }
 
-// allOnline are the words of the tree of "web" if all works.
-const allOnline = "ONLINE ONLINE ONLINE ONLINE ONLINE"
+// The words of the tree of "web" if all works, and if the first server is dead.
+const (
+	allOnline  = "ONLINE ONLINE ONLINE ONLINE ONLINE"
+	serverDead = "DEGRADED DEGRADED DEGRADED ERROR ONLINE"
+)
 
 // checkStatus checks that the status tree shows the death and the return of a server.
 func (c *cloud) checkStatus(t *testing.T) {
 	t.Helper()
 	killed := c.KillServer(t, "server1")
-	c.awaitTree(t, "DEGRADED DEGRADED DEGRADED ERROR ONLINE")
+	c.awaitTree(t, serverDead)
 	t.Logf("Octavia shows the dead member after %s", time.Since(killed).Round(time.Millisecond))
 	if answers := c.Gets(t, "client", harness.Origin(c.web[0].String()), 20); answers["server2"] != 20 {
 		t.Errorf("answers are %v", answers)
@@ -249,13 +225,13 @@ func (c *cloud) checkStatistics(t *testing.T) {
 		}
 	}
 	path := "loadbalancers/" + c.id + "/stats"
-	if err := c.get(t, path, &found); err != nil {
+	if err := c.client.Get(t.Context(), path, &found); err != nil {
 		t.Fatal(err)
 	}
 	before := found.Stats
 	c.Gets(t, "client", harness.Origin(c.web[1].String()), 40)
 	harness.Until(t, "statistics rise", func() bool {
-		err := c.get(t, path, &found)
+		err := c.client.Get(t.Context(), path, &found)
 		return err == nil && found.Stats.Total >= before.Total+40 && found.Stats.Bytes >= before.Bytes+40*200
 	})
 }
@@ -265,7 +241,9 @@ func (c *cloud) checkMovedPort(t *testing.T) {
 	t.Helper()
 	const mac = "fa:16:3e:00:00:99"
 	c.openstackAs(t, "admin", "port set --mac-address "+mac+" server1")
-	c.setMAC(t, "server1", mac)
+	if err := c.plane.SetMAC("server1", mac); err != nil {
+		t.Fatal(err)
+	}
 	for _, h := range c.Hosts(netlab.Balancer) {
 		harness.Until(t, h.Name+" sends to the new MAC address", func() bool {
 			return strings.Contains(c.Show(t, h.Name, "backends"), mac)
@@ -287,8 +265,8 @@ func (c *cloud) checkDeleted(t *testing.T) {
 	if strings.Join(strings.Fields(pairs), " ") != "[] [] [] []" {
 		t.Errorf("ports have address pairs and tags: %s", pairs)
 	}
-	statuses := c.Run(t, controller, "sh", "-c",
-		`curl -s --cacert server.crt -H "Authorization: Bearer $(cat octavia.token)" https://`+apiAddress+"/v1/statuses")
+	statuses := c.Run(t, openstack.Controller, "sh", "-c",
+		`curl -s --cacert server.crt -H "Authorization: Bearer $(cat octavia.token)" https://`+openstack.APIAddress+"/v1/statuses")
 	if !strings.Contains(statuses, `"items":[]`) {
 		t.Errorf("the LB API has %s", statuses)
 	}

@@ -76,10 +76,10 @@ func cloudTopology(t *testing.T, tokens, nodeToken string) netlab.Topology {
 	if err != nil {
 		t.Fatal(err)
 	}
-	topology = harness.ServersInVLAN(topology, serverVLAN)
+	topology = netlab.ServersInVLAN(topology, serverVLAN)
 	topology.Services, topology.Learned, topology.Probes = nil, nil, nil
 	router, balancer := topology.Host("router"), topology.Host("lb1")
-	harness.PlugRouter(&topology, netlab.Interface{Name: "eth3", VLAN: clientVLAN, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.5.1/24")}})
+	netlab.PlugRouter(&topology, netlab.Interface{Name: "eth3", VLAN: clientVLAN, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.5.1/24")}})
 	router.Neighbours = append(router.Neighbours, netlab.Neighbour{Interface: "eth3", Address: nextHop, MAC: balancer.Interfaces[0].MAC})
 	settings := balancer.Agent.With(nil)
 	settings.BGP.Policies = []bgp.Policy{{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, VLAN: clientVLAN, NextHop4: nextHop}}

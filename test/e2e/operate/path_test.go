@@ -151,7 +151,7 @@ const serverVLAN = 100
 
 // behindVLAN is the lab with the servers in a VLAN.
 func behindVLAN(t *testing.T) netlab.Topology {
-	return harness.ServersInVLAN(small(lb.L2DSR)(t), serverVLAN)
+	return netlab.ServersInVLAN(small(lb.L2DSR)(t), serverVLAN)
 }
 
 // vlanOfFirst configures in which VLAN the first server is.

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fills Keystone and Neutron, with the environment of Keystone's administrator.
+"""Fills Keystone and Neutron by networks.json, with the environment of Keystone's administrator.
 
-Prints the MAC addresses of members' ports by name as JSON.
+Prints the MAC addresses of members' ports and the IDs of subnets by name as JSON.
 """
 
 import json
 import sys
+from pathlib import Path
 
 import openstack
 
 cloud = openstack.connect()
-lab = json.load(sys.stdin)
+networks = json.loads(Path("networks.json").read_text())
 
 service = cloud.create_project("service", domain_id="default")
 for user in ("octavia", "neutron"):
@@ -28,8 +29,8 @@ for name, kind, url in (
     cloud.create_endpoint(found.id, public_url=url, internal_url=url, admin_url=url, region="RegionOne")
 
 cloud = openstack.connect()  # with the new catalog
-macs = {}
-for name, network in lab["networks"].items():
+macs, identifiers = {}, {}
+for name, network in networks.items():
     made = cloud.network.create_network(
         name=name,
         project_id=tenant.id,
@@ -48,9 +49,10 @@ for name, network in lab["networks"].items():
         )
         for version, cidr in ((4, network["cidrs"][0]), (6, network["cidrs"][1]))
     ]
+    identifiers |= {subnet.name: subnet.id for subnet in subnets}
     for port, addresses in network.get("ports", {}).items():
         fixed = [{"subnet_id": s.id, "ip_address": a} for s, a in zip(subnets, addresses, strict=True)]
         macs[port] = cloud.network.create_port(
             name=port, project_id=tenant.id, network_id=made.id, device_owner="compute:nova", fixed_ips=fixed
         ).mac_address
-json.dump(macs, sys.stdout)
+json.dump({"macs": macs, "subnets": identifiers}, sys.stdout)

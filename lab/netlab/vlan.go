@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package harness
+package netlab
 
 import (
 	"net/netip"
 
 	"fairlead.io/fairlead/internal/lb"
-	"fairlead.io/fairlead/lab/netlab"
 )
 
 // ServersInVLAN puts the servers of the lab "ecmp" in a VLAN and a network of their own,
 // 10.0.4.0/24 and fd00:4::/64, to which the router has a second interface. Balancers have no
 // address there: servers answer their probes through the router.
-func ServersInVLAN(topology netlab.Topology, vlan uint16) netlab.Topology {
+func ServersInVLAN(topology Topology, vlan uint16) Topology {
 	move := func(a netip.Addr) netip.Addr { // from 10.0.2.0/24 to 10.0.4.0/24
 		b := a.AsSlice()
 		if a.Is4() {
@@ -24,7 +23,7 @@ func ServersInVLAN(topology netlab.Topology, vlan uint16) netlab.Topology {
 		return moved
 	}
 	router := topology.Host("router")
-	port := netlab.Interface{Name: "eth2", VLAN: vlan}
+	port := Interface{Name: "eth2", VLAN: vlan}
 	for _, p := range router.Interfaces[1].Addresses {
 		port.Addresses = append(port.Addresses, netip.PrefixFrom(move(p.Addr()), p.Bits()))
 	}
@@ -32,7 +31,7 @@ func ServersInVLAN(topology netlab.Topology, vlan uint16) netlab.Topology {
 	n := 0
 	for i := range topology.Hosts {
 		server := &topology.Hosts[i]
-		if server.Role != netlab.Server {
+		if server.Role != Server {
 			continue
 		}
 		eth0 := &server.Interfaces[0]
@@ -51,14 +50,14 @@ func ServersInVLAN(topology netlab.Topology, vlan uint16) netlab.Topology {
 }
 
 // PlugRouter connects another interface of the router to the switch.
-func PlugRouter(topology *netlab.Topology, i netlab.Interface) {
+func PlugRouter(topology *Topology, i Interface) {
 	Plug(topology, "router", i, "router-"+i.Name)
 }
 
 // Plug connects another interface of a host to a new port of the switch.
-func Plug(topology *netlab.Topology, host string, i netlab.Interface, port string) {
+func Plug(topology *Topology, host string, i Interface, port string) {
 	plugged, wiring := topology.Host(host), topology.Host("switch")
 	plugged.Interfaces = append(plugged.Interfaces, i)
-	wiring.Interfaces = append(wiring.Interfaces, netlab.Interface{Name: port})
-	topology.Links = append(topology.Links, netlab.Link{A: netlab.End{Host: host, Interface: i.Name}, B: netlab.End{Host: "switch", Interface: port}})
+	wiring.Interfaces = append(wiring.Interfaces, Interface{Name: port})
+	topology.Links = append(topology.Links, Link{A: End{Host: host, Interface: i.Name}, B: End{Host: "switch", Interface: port}})
 }

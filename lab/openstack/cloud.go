@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package openstack runs OpenStack's control plane in a lab: Keystone, Neutron, and Octavia with Fairlead's
+// provider, and balancers that forward to members in Neutron's networks. lab/bench/openstack and
+// test/e2e/openstack use it.
+package openstack
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"fairlead.io/fairlead/lab/netlab"
+)
+
+// Options are options of Up.
+type Options struct {
+	// Labs is where the lab is built, under Name.
+	Labs netlab.Labs
+	Name string
+	// Provider is the folder of the provider's package, octavia of a checkout.
+	Provider string
+	// Balancers and Servers are their numbers.
+	Balancers, Servers int
+}
+
+// Cloud is OpenStack in a lab.
+type Cloud struct {
+	*netlab.Lab
+	Topology netlab.Topology
+	// Dir is the controller's directory, with files and logs of its processes.
+	Dir string
+	// Subnets are the IDs of Neutron's subnets: vips4, vips6, members4, members6.
+	Subnets map[string]string
+
+	// venv is the virtual environment of Python with OpenStack, site has the provider's package.
+	venv, site string
+	// settings are further lines of [fairlead] in octavia.conf.
+	settings string
+}
+
+// ErrOldPython says that this machine's Python is too old for OpenStack.
+var ErrOldPython = errors.New("OpenStack needs Python 3.11")
+
+// startLimit is how long a service of Python takes to start on a busy machine.
+const startLimit = 2 * time.Minute
+
+// Up starts a lab and OpenStack in it. Networks have the VLANs of the lab, and servers the MAC addresses of
+// their ports in Neutron. On an error it removes everything.
+func Up(ctx context.Context, o Options) (*Cloud, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, err
+	}
+	if exec.CommandContext(ctx, "python3", "-c", "import sys; sys.exit(sys.version_info < (3, 11))").Run() != nil {
+		return nil, ErrOldPython
+	}
+	c := &Cloud{venv: filepath.Join(cache, "fairlead", "openstack"), Subnets: map[string]string{}}
+	if _, err := os.Stat(filepath.Join(c.venv, "made-of")); err != nil {
+		return nil, fmt.Errorf("OpenStack isn't installed (scripts/install-deps.sh openstack): %w", err)
+	}
+	if c.Topology, err = topology(o.Balancers, o.Servers); err != nil {
+		return nil, err
+	}
+	if err := netlab.CheckPrograms(append(c.Topology.Programs(), "mariadbd")...); err != nil {
+		return nil, err
+	}
+	if c.Lab, err = o.Labs.Up(ctx, o.Name, c.Topology); err != nil {
+		return nil, err
+	}
+	c.Dir = c.State().Host(Controller).Directory
+	c.site = filepath.Join(c.Dir, "site")
+	if err := c.start(ctx, o.Provider); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w\n%s", err, c.Logs()), c.Down(context.WithoutCancel(ctx)))
+	}
+	return c, nil
+}
+
+// start starts all services.
+func (c *Cloud) start(ctx context.Context, provider string) error {
+	if err := c.installProvider(ctx, provider); err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context) error{
+		c.writeFiles, c.startDatabase, c.startKeystone, c.startNeutron, c.seed, c.startAPIServer, c.startOctavia,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Processes of the controller.
+const (
+	APIServer  = "apiserver"
+	OctaviaAPI = "octavia-api"
+	Keystone   = "keystone"
+	Neutron    = "neutron"
+	database   = "mariadb"
+)
+
+// DriverAgents are octavia-driver-agents of two hosts of Octavia. Both are processes of the controller, where the
+// second one has another host name, and sockets of its own. octavia-api uses those of the first one. Up starts only
+// that.
+var DriverAgents = []string{"octavia-agent", "octavia-agent2"}
+
+// Logs has the ends of the controller's logs, for the reason of a failure.
+func (c *Cloud) Logs() string {
+	const most = 20000
+	var all strings.Builder
+	for _, name := range append([]string{APIServer, OctaviaAPI, Neutron, Keystone, database}, DriverAgents...) {
+		if text, err := os.ReadFile(filepath.Join(c.Dir, name+".log")); err == nil {
+			fmt.Fprintf(&all, "%s:\n%s\n", name, text[max(0, len(text)-most):])
+		}
+	}
+	return all.String()
+}
+
+// installProvider installs the provider's package where Octavia's processes find it.
+func (c *Cloud) installProvider(ctx context.Context, provider string) error {
+	source, err := filepath.Abs(provider)
+	if err != nil {
+		return err
+	}
+	_, err = c.Run(ctx, Controller, c.Bin("pip"), "install", "--quiet", "--disable-pip-version-check", "--no-deps",
+		"--no-build-isolation", "--no-index", "--target", c.site, source)
+	return err
+}
+
+// Bin is the path of an executable of OpenStack.
+func (c *Cloud) Bin(name string) string { return filepath.Join(c.venv, "bin", name) }
+
+// files are the services' configuration.
+//
+//go:embed files
+var files embed.FS
+
+// writeFiles writes the services' configuration. Each driver agent has one of its own.
+func (c *Cloud) writeFiles(context.Context) error {
+	entries, err := files.ReadDir("files")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		text, err := files.ReadFile("files/" + entry.Name())
+		if err != nil {
+			return err
+		}
+		suffixes := []string{""}
+		if entry.Name() == "octavia.conf" {
+			suffixes = append(suffixes, "2")
+		}
+		for _, suffix := range suffixes {
+			filled := strings.NewReplacer(
+				"$DIR", c.Dir, "$VENV", c.venv, "$API", APIAddress, "$AGENT", suffix, "$SETTINGS", c.settings,
+			).Replace(string(text))
+			name, extension, _ := strings.Cut(entry.Name(), ".")
+			if err := os.WriteFile(filepath.Join(c.Dir, name+suffix+"."+extension), []byte(filled), 0o600); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Configure restarts Octavia, which has one driver agent, with these lines in [fairlead].
+func (c *Cloud) Configure(ctx context.Context, lines ...string) error {
+	c.settings = strings.Join(append(lines, ""), "\n")
+	err := c.writeFiles(ctx)
+	for _, process := range []string{OctaviaAPI, DriverAgents[0]} {
+		err = errors.Join(err, c.Stop(ctx, Controller, process), c.Restart(ctx, Controller, process), c.Await(ctx, process))
+	}
+	return err
+}
+
+// startPython starts a process of the controller. Octavia finds the provider in it.
+func (c *Cloud) startPython(ctx context.Context, name string, args ...string) error {
+	return c.Start(ctx, Controller, netlab.Process{Name: name, Args: args, Env: []string{"PYTHONPATH=" + c.site}})
+}
+
+// startWeb starts a service by the WSGI application in its file, and waits until it answers.
+func (c *Cloud) startWeb(ctx context.Context, name, module string, threads int) error {
+	address, _, _ := strings.Cut(pages[name], "/")
+	err := c.startPython(ctx, name, c.Bin("gunicorn"), "--bind", address, "--no-control-socket",
+		"--threads", fmt.Sprint(threads), module+":application")
+	if err != nil {
+		return err
+	}
+	return c.Await(ctx, name)
+}
+
+// Addresses of the services, in the controller's namespace.
+const (
+	keystoneAddress = "127.0.0.1:5000"
+	neutronAddress  = "127.0.0.1:9696"
+	octaviaAddress  = "127.0.0.1:9876"
+	// APIServerPage has the metrics of the API server.
+	APIServerPage = "127.0.0.1:9576"
+)
+
+// pages are answered by services that are ready.
+var pages = map[string]string{
+	Keystone: keystoneAddress + "/v3", Neutron: neutronAddress + "/", OctaviaAPI: octaviaAddress + "/",
+	APIServer: APIServerPage + "/readyz",
+}
+
+// Await waits until a process of the controller answers.
+func (c *Cloud) Await(ctx context.Context, process string) error {
+	answers := c.listens(process)
+	if page := pages[process]; page != "" {
+		answers = func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+			defer cancel()
+			_, err := c.Get(ctx, Controller, "http://"+page)
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		err := answers(ctx)
+		if err == nil {
+			return nil
+		}
+		if ended := netlab.Sleep(ctx, 20*time.Millisecond); ended != nil {
+			return fmt.Errorf("%s doesn't answer: %w", process, err)
+		}
+	}
+}
+
+// listens returns a check that a driver agent listens: a new one replaces the sockets of a killed one.
+func (c *Cloud) listens(agent string) func(context.Context) error {
+	suffix := strings.TrimPrefix(agent, DriverAgents[0])
+	return func(context.Context) error {
+		for _, name := range []string{"status", "stats", "get"} {
+			conn, err := net.Dial("unix", filepath.Join(c.Dir, name+suffix+".sock"))
+			if err != nil {
+				return err
+			}
+			_ = conn.Close()
+		}
+		return nil
+	}
+}
+
+// startDatabase makes and starts the database server, with a database for each service.
+func (c *Cloud) startDatabase(ctx context.Context) error {
+	_, err := c.Run(ctx, Controller, "mariadb-install-db", "--no-defaults", "--datadir="+c.Dir+"/mariadb", "--user=root",
+		"--auth-root-authentication-method=normal", "--skip-test-db")
+	if err == nil {
+		err = c.startPython(ctx, database, "mariadbd", "--defaults-file=my.cnf")
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		if _, err := os.Stat(c.Dir + "/mariadb.sock"); err == nil {
+			break
+		}
+		if err := netlab.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("the database doesn't answer: %w", err)
+		}
+	}
+	_, err = c.Query(ctx, "CREATE DATABASE keystone; CREATE DATABASE neutron; CREATE DATABASE octavia")
+	return err
+}
+
+// Query sends statements to the database server, and returns the values of the answers, a row a line.
+func (c *Cloud) Query(ctx context.Context, statements string) (string, error) {
+	return c.Run(ctx, Controller, "mariadb", "--no-defaults", "--socket="+c.Dir+"/mariadb.sock", "--user=root",
+		"--batch", "--skip-column-names", "--execute", statements)
+}
+
+func (c *Cloud) startKeystone(ctx context.Context) error {
+	url := "http://" + keystoneAddress + "/v3/"
+	for _, args := range [][]string{
+		{"db_sync"},
+		{"fernet_setup", "--keystone-user", "root", "--keystone-group", "root"},
+		{"credential_setup", "--keystone-user", "root", "--keystone-group", "root"},
+		{"bootstrap", "--bootstrap-password", "secret", "--bootstrap-admin-url", url, "--bootstrap-public-url", url,
+			"--bootstrap-internal-url", url, "--bootstrap-region-id", "RegionOne"},
+	} {
+		manage := []string{c.Bin("keystone-manage"), "--config-file", "keystone.conf"}
+		if _, err := c.Run(ctx, Controller, append(manage, args...)...); err != nil {
+			return err
+		}
+	}
+	return c.startWeb(ctx, Keystone, "keystone_wsgi", 1)
+}
+
+func (c *Cloud) startNeutron(ctx context.Context) error {
+	_, err := c.Run(ctx, Controller, c.Bin("neutron-db-manage"), "--config-file", "neutron.conf", "upgrade", "heads")
+	if err != nil {
+		return err
+	}
+	return c.startWeb(ctx, Neutron, "neutron_wsgi", 8)
+}
+
+func (c *Cloud) startAPIServer(ctx context.Context) error {
+	err := c.startPython(ctx, APIServer, "fairlead", "apiserver", "--listen", APIAddress,
+		"--tls-cert", "server.crt", "--tls-key", "server.key", "--data", "loadbalancers.db", "--create",
+		"--policy", "apiserver-policy.yaml", "--tokens", "tokens.yaml", "--metrics-address", APIServerPage)
+	if err != nil {
+		return err
+	}
+	return c.Await(ctx, APIServer)
+}
+
+func (c *Cloud) startOctavia(ctx context.Context) error {
+	_, err := c.Run(ctx, Controller, c.Bin("octavia-db-manage"), "--config-file", "octavia.conf", "upgrade", "head")
+	if err != nil {
+		return err
+	}
+	if err := c.StartDriverAgent(ctx, 0); err != nil {
+		return err
+	}
+	return c.startWeb(ctx, OctaviaAPI, "octavia_wsgi", 8)
+}
+
+// StartDriverAgent starts one of DriverAgents.
+func (c *Cloud) StartDriverAgent(ctx context.Context, n int) error {
+	args := []string{c.Bin("octavia-driver-agent"), "--config-file", "octavia.conf"}
+	if n > 0 {
+		args[2] = "octavia2.conf"
+		args = append([]string{"unshare", "--uts", "sh", "-c", `hostname controller2 && exec "$@"`, "sh"}, args...)
+	}
+	if err := c.startPython(ctx, DriverAgents[n], args...); err != nil {
+		return err
+	}
+	return c.Await(ctx, DriverAgents[n])
+}
+
+// Environment has the credentials of a user of the project with the user's name, for OpenStack's programs.
+func Environment(user string) []string {
+	return []string{
+		"OS_AUTH_URL=http://" + keystoneAddress + "/v3", "OS_IDENTITY_API_VERSION=3", "OS_REGION_NAME=RegionOne",
+		"OS_USERNAME=" + user, "OS_PASSWORD=secret", "OS_USER_DOMAIN_ID=default",
+		"OS_PROJECT_NAME=" + user, "OS_PROJECT_DOMAIN_ID=default",
+	}
+}
+
+// seed makes users, networks and ports, and gives the servers the MAC addresses of their ports.
+func (c *Cloud) seed(ctx context.Context) error {
+	type network struct {
+		VLAN  int                 `json:"vlan"`
+		CIDRs []string            `json:"cidrs"`
+		Ports map[string][]string `json:"ports,omitempty"`
+	}
+	ports := map[string][]string{}
+	for _, h := range c.State().Hosts {
+		if h.Role != netlab.Server {
+			continue
+		}
+		for _, a := range h.Addresses {
+			ports[h.Name] = append(ports[h.Name], a.String())
+		}
+	}
+	networks, err := json.Marshal(map[string]network{
+		"vips":    {VLAN: vipVLAN, CIDRs: []string{"10.1.0.0/16", "fd00:10:1:1::/64"}},
+		"members": {VLAN: memberVLAN, CIDRs: []string{"10.0.4.0/24", "fd00:4::/64"}, Ports: ports},
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(c.Dir, "networks.json"), networks, 0o600); err != nil {
+		return err
+	}
+	args := slices.Concat([]string{"env"}, Environment("admin"), []string{c.Bin("python"), "seed.py"})
+	made, err := c.Run(ctx, Controller, args...)
+	if err != nil {
+		return err
+	}
+	var found struct {
+		MACs    map[string]string
+		Subnets map[string]string
+	}
+	if err := json.Unmarshal([]byte(made), &found); err != nil {
+		return fmt.Errorf("seed.py: %w: %s", err, made)
+	}
+	c.Subnets = found.Subnets
+	for name, mac := range found.MACs {
+		err = errors.Join(err, c.SetMAC(name, mac))
+	}
+	return err
+}
+
+// SetMAC changes the MAC address of a server.
+func (c *Cloud) SetMAC(server, mac string) error {
+	address, err := net.ParseMAC(mac)
+	if err != nil {
+		return err
+	}
+	return c.Do(server, func() error {
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetHardwareAddr(link, address)
+	})
+}
+
+// AddVIP adds a VIP to the loopback interface of a server.
+func (c *Cloud) AddVIP(server string, vip netip.Addr) error {
+	address, err := netlink.ParseAddr(netip.PrefixFrom(vip, vip.BitLen()).String())
+	if err != nil {
+		return err
+	}
+	return c.Do(server, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.AddrAdd(lo, address)
+	})
+}
+
+// Sync runs fairlead-octavia-sync, and returns its lines: none if all agrees.
+func (c *Cloud) Sync(ctx context.Context, args ...string) (string, error) {
+	program := "import sys; from fairlead_octavia_provider.sync import main; sys.exit(main(sys.argv[1:]))"
+	command := []string{"env", "PYTHONPATH=" + c.site, c.Bin("python"), "-c", program, "--config-file", "octavia.conf"}
+	return c.Run(ctx, Controller, append(command, args...)...)
+}
