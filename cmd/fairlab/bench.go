@@ -27,6 +27,7 @@ import (
 	"fairlead.io/fairlead/lab/bench/flood"
 	"fairlead.io/fairlead/lab/bench/forward"
 	"fairlead.io/fairlead/lab/bench/kubernetes"
+	"fairlead.io/fairlead/lab/bench/openstack"
 	"fairlead.io/fairlead/lab/netlab"
 )
 
@@ -41,7 +42,7 @@ progress goes to standard error. Root is needed.`,
 	}
 	cmd.AddCommand(newBenchChurnCommand(e), newBenchECMPCommand(e), newBenchFloodCommand(e), newBenchForwardCommand(e),
 		newBenchHealthCommand(e), newBenchHealthServersCommand(e), newBenchAPICommand(e), newBenchKubernetesCommand(e), newBenchLookupsCommand(e),
-		newBenchPacketCommand(e), newBenchReportsCommand(e))
+		newBenchOpenStackCommand(e), newBenchPacketCommand(e), newBenchReportsCommand(e))
 	return cmd
 }
 
@@ -342,6 +343,28 @@ It removes everything that it writes. Without --quick it takes some minutes.`,
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "access to the API server (default: as kubectl)")
 	flags.IntSliceVar(&cfg.Sizes, "load-balancers", []int{1000, 4096}, "numbers of load balancers, increasing; 100,200 with --quick")
 	flags.IntVar(&cfg.Changes, "changes", 1000, "changes of members at each number; 100 with --quick")
+	return cmd
+}
+
+func newBenchOpenStackCommand(e env) *cobra.Command {
+	var cfg openstack.Config
+	cmd, flags := newMeasureCommand(e, "openstack", "Measure how changes in OpenStack reach packets, and health reaches OpenStack",
+		`Measure how soon a member that is created by Octavia's API gets a packet, and how
+soon Octavia shows a member's change of health. It runs Keystone, Neutron and
+Octavia with Fairlead's provider, which scripts/install-deps.sh openstack installs,
+and a balancer in a lab. --quick takes some minutes, most of them until OpenStack
+runs; without it the bench takes half an hour.`,
+		func(ctx context.Context, o *benchOptions) (*bench.Report, error) {
+			cfg.Config, cfg.Name = o.config(), labName("openstack")
+			o.reduce("members", &cfg.Members, 10)
+			o.reduce("changes", &cfg.Changes, 10)
+			o.reduce("load-balancers", &cfg.Balancers, 20)
+			return openstack.Run(ctx, cfg)
+		})
+	flags.StringVar(&cfg.Provider, "provider", "octavia", "folder of the provider's package")
+	flags.IntVar(&cfg.Members, "members", 200, "members that are created; 10 with --quick")
+	flags.IntVar(&cfg.Changes, "changes", 100, "changes of health; 10 with --quick")
+	flags.IntVar(&cfg.Balancers, "load-balancers", 1000, "load balancers of ten members during these; 20 with --quick")
 	return cmd
 }
 

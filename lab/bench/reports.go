@@ -25,8 +25,11 @@ import (
 // program is the file name of the balancer's compiled BPF programs.
 const program = "balancer_bpfel.o"
 
+// provider has the package for OpenStack's Octavia, in Python.
+const provider = "octavia/src"
+
 // measures lists the code that each bench measures: programs by their file name, and
-// Go packages by their folders, with the folders below them.
+// packages by their folders, with the folders below them.
 var measures = map[string][]string{
 	"packet":     {program},
 	"forward":    {program},
@@ -36,6 +39,7 @@ var measures = map[string][]string{
 	"health":     {"internal/health"},
 	"kubernetes": {"internal/source/kube", "internal/controller"},
 	"api":        {"internal/apiserver", "internal/source/kube", "internal/controller"},
+	"openstack":  {provider, "internal/apiserver", "internal/source/api"},
 }
 
 // CommittedReport is a report of the tree.
@@ -113,11 +117,11 @@ func Digests(root, bench, commit string) (map[string]string, error) {
 	return digests(root, measures[bench])
 }
 
-// digests returns the digest of each part: of the instructions of programs, and of Go
-// without comments, formatting and tests. Names of files don't count.
+// digests returns the digest of each part: of the instructions of programs, of Go
+// without comments, formatting and tests, and of Python. Names of files don't count.
 func digests(root string, parts []string) (map[string]string, error) {
 	tree, sums := os.DirFS(root), map[string][]string{}
-	err := fs.WalkDir(tree, "internal", func(name string, entry fs.DirEntry, err error) error {
+	add := func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
 			return err
 		}
@@ -126,7 +130,11 @@ func digests(root string, parts []string) (map[string]string, error) {
 			switch {
 			case path.Base(name) == part:
 				digest = programDigest
-			case !strings.HasPrefix(name, part+"/") || path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go"),
+			case !strings.HasPrefix(name, part+"/"):
+				continue
+			case path.Ext(name) == ".py":
+				digest = textDigest
+			case path.Ext(name) != ".go", strings.HasSuffix(name, "_test.go"),
 				strings.HasSuffix(name, "_bpfel.go"): // contains the names of files
 				continue
 			}
@@ -141,9 +149,11 @@ func digests(root string, parts []string) (map[string]string, error) {
 			sums[part] = append(sums[part], sum)
 		}
 		return nil
-	})
-	if err != nil {
-		return nil, err
+	}
+	for _, top := range []string{"internal", provider} {
+		if err := fs.WalkDir(tree, top, add); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
 	}
 	all := map[string]string{}
 	for _, part := range parts {
@@ -155,6 +165,8 @@ func digests(root string, parts []string) (map[string]string, error) {
 	}
 	return all, nil
 }
+
+func textDigest(text []byte) (string, error) { return fmt.Sprintf("%x", sha256.Sum256(text)), nil }
 
 // goDigest returns the digest of a file's tokens without comments.
 func goDigest(text []byte) (string, error) {
