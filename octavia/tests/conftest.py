@@ -33,6 +33,7 @@ loadBalancers:
   tunnelEnds: [192.0.2.0/24]
 services:
   perNamespace: {services: 200, backends: 400}
+dataPlane: {ipvs: true}
 """
 
 

@@ -337,10 +337,10 @@ def test_agent_of_a_killed_driver_agent_ends(lab: Lab, monkeypatch: pytest.Monke
     balancer = lab.database.served()
     lab.write(balancer)
     lab.show(balancer, "PENDING_CREATE")
-    parents = [1, 2]
-    monkeypatch.setattr(os, "getppid", lambda: parents.pop() if parents else 1)
+    parents = [-1, -2]
+    monkeypatch.setattr(os, "getppid", lambda: parents.pop() if parents else -1)
     agents.run(threading.Event())
-    monkeypatch.setattr(os, "getppid", lambda: 1)
+    monkeypatch.setattr(os, "getppid", lambda: -1)
     with pytest.raises(exceptions.DriverError, match="lease"):
         lab.agent.round()
     assert lab.reported() == {}

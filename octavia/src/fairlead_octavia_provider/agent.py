@@ -88,8 +88,7 @@ class Agent:
         """Return how long the LB API may wait for changes: whole seconds, none while a round had too many of them."""
         if self._behind:
             return 0
-        left: float = self._searched + self.conf.pending_interval - now
-        return max(math.ceil(left), 1)
+        return max(math.ceil(float(self._searched + self.conf.pending_interval - now)), 1)
 
     def _stand_by(self, pause: float) -> None:
         """Forget all, as another agent reports now."""
