@@ -71,21 +71,32 @@ func Up(ctx context.Context, o Options) (*Cloud, error) {
 	if _, err := os.Stat(filepath.Join(c.venv, "made-of")); err != nil {
 		return nil, fmt.Errorf("OpenStack isn't installed (scripts/install-deps.sh openstack): %w", err)
 	}
+	return c, c.up(ctx, o, func() error { return c.start(ctx, o.Provider) }, "mariadbd")
+}
+
+// UpAPIServer starts a lab with the API server, without OpenStack. On an error it removes everything.
+func UpAPIServer(ctx context.Context, o Options) (*Cloud, error) {
+	c := &Cloud{}
+	return c, c.up(ctx, o, func() error { return c.startAPIServer(ctx) })
+}
+
+// up starts a lab, and then the services in it, which need these programs.
+func (c *Cloud) up(ctx context.Context, o Options, start func() error, programs ...string) (err error) {
 	if c.Topology, err = topology(o.Balancers, o.Servers); err != nil {
-		return nil, err
+		return err
 	}
-	if err := netlab.CheckPrograms(append(c.Topology.Programs(), "mariadbd")...); err != nil {
-		return nil, err
+	if err := netlab.CheckPrograms(append(c.Topology.Programs(), programs...)...); err != nil {
+		return err
 	}
 	if c.Lab, err = o.Labs.Up(ctx, o.Name, c.Topology); err != nil {
-		return nil, err
+		return err
 	}
 	c.Dir = c.State().Host(Controller).Directory
 	c.site = filepath.Join(c.Dir, "site")
-	if err := c.start(ctx, o.Provider); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w\n%s", err, c.Logs()), c.Down(context.WithoutCancel(ctx)))
+	if err := start(); err != nil {
+		return errors.Join(fmt.Errorf("%w\n%s", err, c.Logs()), c.Down(context.WithoutCancel(ctx)))
 	}
-	return c, nil
+	return nil
 }
 
 // start starts all services.
@@ -371,8 +382,8 @@ func (c *Cloud) seed(ctx context.Context) error {
 		}
 	}
 	networks, err := json.Marshal(map[string]network{
-		"vips":    {VLAN: vipVLAN, CIDRs: []string{"10.1.0.0/16", "fd00:10:1:1::/64"}},
-		"members": {VLAN: memberVLAN, CIDRs: []string{"10.0.4.0/24", "fd00:4::/64"}, Ports: ports},
+		"vips":    {VLAN: VIPVLAN, CIDRs: []string{"10.1.0.0/16", "fd00:10:1:1::/64"}},
+		"members": {VLAN: MemberVLAN, CIDRs: []string{"10.0.4.0/24", "fd00:4::/64"}, Ports: ports},
 	})
 	if err != nil {
 		return err

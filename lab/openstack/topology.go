@@ -25,9 +25,9 @@ import (
 const (
 	// Controller is the host of OpenStack and the API server.
 	Controller = "controller"
-	// Packets for VIPs arrive in vipVLAN, members are in memberVLAN.
-	vipVLAN    = 101
-	memberVLAN = 102
+	// Packets for VIPs arrive in VIPVLAN, members are in MemberVLAN, which are VLAN IDs.
+	VIPVLAN    = 101
+	MemberVLAN = 102
 	// APIAddress is the API server's address, which agents of balancers follow.
 	APIAddress = "10.0.2.4:9575"
 )
@@ -45,9 +45,9 @@ func topology(balancers, servers int) (netlab.Topology, error) {
 	if err != nil {
 		return made, err
 	}
-	made = netlab.ServersInVLAN(made, memberVLAN)
+	made = netlab.ServersInVLAN(made, MemberVLAN)
 	made.Services, made.Learned, made.Probes = nil, nil, nil
-	netlab.PlugRouter(&made, netlab.Interface{Name: "eth3", VLAN: vipVLAN, Addresses: transit(1)})
+	netlab.PlugRouter(&made, netlab.Interface{Name: "eth3", VLAN: VIPVLAN, Addresses: transit(1)})
 	for i := range made.Hosts {
 		if server := &made.Hosts[i]; server.Role == netlab.Server {
 			server.Loopback, server.Processes = nil, server.Processes[:1]
@@ -83,14 +83,15 @@ func topology(balancers, servers int) (netlab.Topology, error) {
 	return made, nil
 }
 
-// policy is the API server's: VIPs are in vipVLAN, where each address can be requested.
+// policy is the API server's: VIPs are in VIPVLAN, where each address can be requested.
 var policy = fmt.Sprintf(`addressPools: []
 services: {perNamespace: {services: 8192, backends: 65536, probes: 65536}}
+dataPlane: {ipvs: true}
 loadBalancers:
   memberNetworks: [10.0.4.0/24, "fd00:4::/64"]
   memberMACs: true
   segments: [{type: vlan, first: %d}, {type: vlan, first: %d}]
-`, vipVLAN, memberVLAN)
+`, VIPVLAN, MemberVLAN)
 
 // NextHops are the addresses of the first balancers in the VLAN of VIPs, to which the router sends packets
 // for a VIP.
@@ -105,7 +106,7 @@ func NextHops(balancers int, vip netip.Addr) (hops []string) {
 	return hops
 }
 
-// transit are the addresses of a host in vipVLAN, between router and balancers.
+// transit are the addresses of a host in VIPVLAN, between router and balancers.
 func transit(number int) []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix(fmt.Sprintf("10.0.5.%d/24", number)),
@@ -113,7 +114,7 @@ func transit(number int) []netip.Prefix {
 	}
 }
 
-// followAPI has the nth balancer follow the API server, and announce VIPs in vipVLAN, where it has no
+// followAPI has the nth balancer follow the API server, and announce VIPs in VIPVLAN, where it has no
 // interface.
 func followAPI(made *netlab.Topology, name string, n int, files map[string]string) {
 	router, balancer := made.Host("router"), made.Host(name)
@@ -126,7 +127,7 @@ func followAPI(made *netlab.Topology, name string, n int, files map[string]strin
 	settings := balancer.Agent.With(nil)
 	settings.BGP.Policies = []bgp.Policy{{
 		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:10:1::/48")},
-		VLAN:     vipVLAN, NextHop4: hops[0].Addr(), NextHop6: hops[1].Addr(),
+		VLAN:     VIPVLAN, NextHop4: hops[0].Addr(), NextHop6: hops[1].Addr(),
 	}}
 	files[netlab.AgentFile] = strings.TrimSuffix(settings.YAML(), "services: []\n") +
 		"apiServer: {urls: ['https://" + APIAddress + "'], tokenFile: node.token, caFile: server.crt}\n"
