@@ -425,9 +425,9 @@ func (c *Cloud) SetMAC(server, mac string) error {
 	})
 }
 
-// AddVIP adds a VIP to the loopback interface of a server.
-func (c *Cloud) AddVIP(server string, vip netip.Addr) error {
-	address, err := netlink.ParseAddr(netip.PrefixFrom(vip, vip.BitLen()).String())
+// AddVIPs has a server accept packets for VIPs: it adds a prefix to its loopback interface.
+func (c *Cloud) AddVIPs(server string, vips netip.Prefix) error {
+	address, err := netlink.ParseAddr(vips.String())
 	if err != nil {
 		return err
 	}

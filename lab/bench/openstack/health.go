@@ -239,8 +239,9 @@ func newServers(t *testbed) *servers {
 func (s *servers) open(server, port int) error {
 	at := net.JoinHostPort(address(server), fmt.Sprint(port))
 	var listener net.Listener
+	// Health checks are sent to the VIP, as the packets of clients.
 	err := s.Do(serverName(server), func() (err error) {
-		listener, err = net.Listen("tcp4", at)
+		listener, err = net.Listen("tcp4", fmt.Sprint(":", port))
 		return err
 	})
 	if err != nil {

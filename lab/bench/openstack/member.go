@@ -85,9 +85,6 @@ func (t *testbed) newTarget(ctx context.Context, port int) (*target, error) {
 		return nil, err
 	}
 	for server := range 2 {
-		if err := t.AddVIP(serverName(server), vip); err != nil {
-			return nil, err
-		}
 		if err := t.receive(server, one); err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"fairlead.io/fairlead/lab/bench"
@@ -83,6 +84,11 @@ func Run(ctx context.Context, cfg Config) (report *bench.Report, err error) {
 	// The laboratory's ports_interval is shorter than the default.
 	if err := up.Configure(ctx, "api_urls = http://"+proxyAddress, "ports_interval = 60"); err != nil {
 		return nil, err
+	}
+	for server := range members {
+		if err := up.AddVIPs(serverName(server), netip.MustParsePrefix("10.1.0.1/16")); err != nil {
+			return nil, err
+		}
 	}
 	t := &testbed{Cloud: up, proxy: proxy, cfg: cfg, client: up.NewClient("tenant"), report: report}
 	if err := t.measureMembers(ctx); err != nil {

@@ -86,7 +86,7 @@ func (c *cloud) addVIPs(t *testing.T, server string) {
 	t.Helper()
 	args := []string{"fairlab", "lab", "echo", "--name", server}
 	for _, vip := range append(c.web, c.six) {
-		if err := c.plane.AddVIP(server, vip); err != nil {
+		if err := c.plane.AddVIPs(server, netip.PrefixFrom(vip, vip.BitLen())); err != nil {
 			t.Fatal(err)
 		}
 		args = append(args, "--listen", netip.AddrPortFrom(vip, 7).String())
