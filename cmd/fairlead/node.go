@@ -13,7 +13,7 @@ import (
 )
 
 func newNodeCommand(e env) *cobra.Command {
-	var device string
+	var device, ready string
 	var vips, balancers []string
 	var log logFlags
 	loopback := false
@@ -30,6 +30,7 @@ VIPs must be on a loopback of the worker.`,
 	flags.StringVar(&device, "interface", "", "interface on which the balancers' packets arrive (required)")
 	flags.StringSliceVar(&vips, "vip", nil, "VIP of this worker, as address:port/protocol (required; may be repeated)")
 	flags.StringSliceVar(&balancers, "balancer", nil, "prefix of the balancers' addresses; other tunnels are not ended (required; may be repeated)")
+	flags.StringVar(&ready, "ready", "", "address:port that answers HTTP requests once tunnels are ended, for a readiness probe")
 	flags.BoolVar(&loopback, "loopback", false, "put the VIPs on the loopback while the command runs, as in a pod")
 	log.register(cmd)
 	cli.Complete(cmd, "interface", completeInterfaces)
@@ -45,7 +46,7 @@ VIPs must be on a loopback of the worker.`,
 		if err != nil {
 			return err
 		}
-		return tunnel.End(cmd.Context(), device, services, prefixes, loopback, log.logger(e.stderr))
+		return tunnel.End(cmd.Context(), device, services, prefixes, loopback, ready, log.logger(e.stderr))
 	}
 	return cmd
 }

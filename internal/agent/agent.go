@@ -46,7 +46,7 @@ type Source interface {
 	Shutdown(ctx context.Context) source.Shutdown
 	// Forget removes the state saved for the next agent, once Run has returned.
 	Forget() error
-	// Followed returns what is followed besides the file.
+	// Followed returns the state of the API servers and backends that are followed.
 	Followed() source.Followed
 }
 

@@ -54,7 +54,7 @@ type FollowedBackends struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
-// Followed is what a node follows besides its file.
+// Followed is the state of all that a node follows besides its file.
 type Followed struct {
 	// Cluster is the API server of its cluster, Clouds one for clouds; nil for none.
 	Cluster, Clouds *State

@@ -34,8 +34,8 @@ type Update struct {
 	// Leaving are the VIPs that other nodes serve from now on: the node stops serving
 	// them once routers send their traffic elsewhere.
 	Leaving []lb.VIP
-	// Incomplete says that the node serves more services, which aren't known yet: what an earlier agent left in
-	// the data plane stays until an update without it.
+	// Incomplete says that the node serves more services, which aren't known yet: the services of an earlier
+	// agent stay in the data plane until an update without it.
 	Incomplete bool
 	// Routes says how VIPs are announced; nil: as before.
 	Routes *Routes

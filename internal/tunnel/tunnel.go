@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 
@@ -22,8 +23,8 @@ import (
 
 // End decapsulates packets of balancers for VIPs on a worker's interface
 // until ctx ends, and then logs its counters. With loopback the VIPs are on the
-// worker's loopback meanwhile.
-func End(ctx context.Context, device string, vips []lb.VIP, balancers []netip.Prefix, loopback bool, log *slog.Logger) (err error) {
+// worker's loopback meanwhile. HTTP requests to the address ready are answered, unless it is empty.
+func End(ctx context.Context, device string, vips []lb.VIP, balancers []netip.Prefix, loopback bool, ready string, log *slog.Logger) (err error) {
 	remove := func() error { return nil }
 	if loopback {
 		if remove, err = addToLoopback(vips); err != nil {
@@ -36,6 +37,14 @@ func End(ctx context.Context, device string, vips []lb.VIP, balancers []netip.Pr
 		return err
 	}
 	defer func() { err = errors.Join(err, end.Close()) }()
+	if ready != "" {
+		listener, err := net.Listen("tcp", ready)
+		if err != nil {
+			return err
+		}
+		defer listener.Close()
+		go func() { _ = http.Serve(listener, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) }()
+	}
 	log.Info("ready", slog.String("interface", device), slog.String("mode", string(end.Mode())),
 		slog.Int("vips", len(vips)), slog.Int("balancers", len(balancers)))
 	<-ctx.Done()

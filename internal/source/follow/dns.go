@@ -26,7 +26,7 @@ const (
 	// queryTimeout is how long a query waits for a response; udpSize is the largest response over UDP that is
 	// requested, in bytes, which no path fragments.
 	queryTimeout, udpSize = 2 * time.Second, 1232
-	// queryRate is the number of questions per second of all names together, maxServers that of resolv.conf(5).
+	// queryRate is the number of questions per second of all names together, maxServers the limit of resolv.conf(5).
 	queryRate, maxServers = 100, 3
 )
 

@@ -36,7 +36,7 @@ type Options struct {
 	Check func(*lb.Service) []lb.FieldError
 	// Cluster returns how the API server is reached, and the node's own namespace.
 	Cluster func() (*rest.Config, string, error)
-	// Servers returns the addresses of DNS servers; nil: those of the system.
+	// Servers returns the addresses of DNS servers; nil: of the system's.
 	Servers func() ([]netip.AddrPort, error)
 	Log     *slog.Logger
 }
@@ -44,8 +44,8 @@ type Options struct {
 // stateFile is the file in Options.StateDir.
 const stateFile = "backends.json"
 
-// Follower follows the backends of the services that Set was given. Its methods may be called concurrently; those of a nil
-// Follower do nothing.
+// Follower follows the backends of the services that Set was given. Its methods may be called concurrently; a nil Follower
+// follows nothing.
 type Follower struct {
 	Options
 	// Changed is signalled when there are new answers.
@@ -122,8 +122,8 @@ func (f *Follower) Forget() error {
 // Wait waits for the end of all that follows, after the end of Set's context.
 func (f *Follower) Wait() { f.running.Wait() }
 
-// Set follows the backends of these services until ctx ends, and no others. The agent isn't ready before those of the
-// first call have had an answer.
+// Set follows the backends of these services until ctx ends, and no others. The agent isn't ready before the services
+// of the first call have had an answer.
 func (f *Follower) Set(ctx context.Context, services []lb.Service, from map[lb.VIP]source.Follow) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -255,7 +255,7 @@ func (f *Follower) restore() {
 	}
 }
 
-// Complete returns services with the backends of followed ones. Those of a service without an answer are as applied;
+// Complete returns services with the backends of followed ones. A service without an answer has them as applied;
 // incomplete says that one isn't applied either, and left out.
 func (f *Follower) Complete(services, applied []lb.Service) (all []lb.Service, incomplete bool) {
 	if f == nil {

@@ -48,7 +48,7 @@ type names struct {
 	// answered is set after the first answer.
 	answered bool
 
-	// A round asks what is due: since began, used has the questions on which the backends depend, fresh says that
+	// A round asks questions that are due: since began, used has the questions on which the backends depend, fresh says that
 	// one was answered, and failures counts those that weren't.
 	began    time.Time
 	used     map[question]bool

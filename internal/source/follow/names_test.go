@@ -348,7 +348,7 @@ func TestQueryRate(t *testing.T) {
 	}
 }
 
-// Of SRV records those of the lowest priority serve; weights are shares.
+// SRV records of the lowest priority serve; weights are shares.
 func TestShares(t *testing.T) {
 	for records, want := range map[string]string{
 		"0 0 80 a.,0 0 80 b.,0 0 80 c.":            "10.0.0.1:80*1 10.0.0.2:80*1 10.0.0.3:80*1",

@@ -196,8 +196,8 @@ func (r *runFile) state(name string) (s source.FollowedBackends) {
 	return s
 }
 
-// A service whose backends are followed is handed over with the first answer; others are served meanwhile, and what an
-// earlier agent has left isn't removed. Each answer is one update.
+// A service whose backends are followed is handed over with the first answer; others are served meanwhile, and services
+// of an earlier agent aren't removed. Each answer is one update.
 func TestFileFollows(t *testing.T) {
 	n := startNames(t)
 	r := &runFile{T: t, path: filepath.Join(t.TempDir(), "fairlead.yaml")}

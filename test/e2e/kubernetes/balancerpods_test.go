@@ -23,14 +23,15 @@ var podVIPs = map[string][]netip.Addr{
 }
 
 // A Deployment of balancer pods goes from one to four and back under load, next to another
-// service's on two of the nodes: the router has routes by way of their nodes, and no
-// connection breaks. All pods build the same rings, and servers answer past them.
+// service's on two of the nodes: the router has routes by way of their nodes. The servers, whose
+// Service the balancers follow, go from three to six, two and six, and are replaced. Requests on new
+// connections aren't lost, and other ones end with their server only. All pods build the same rings,
+// and servers answer past them.
 func TestBalancerPods(t *testing.T) {
 	t.Parallel()
 	i := install(t, cluster.Options{Nodes: 4}, nat, "--set", "agent.balancerPods=true")
 	i.Apply(t, serverPods())
-	servers := i.serverAddresses(t)
-	i.Apply(t, i.balancerPods(t, "first", 1, servers))
+	i.Apply(t, i.balancerPods(t, "first", 1))
 	i.awaitPodRoutes(t, "first", 1)
 	first := startLoad(t.Context(), i.Client, podVIPs["first"])
 	first.goOn(t)
@@ -38,11 +39,19 @@ func TestBalancerPods(t *testing.T) {
 	i.scaleBalancers(t, "first", 4)
 	i.awaitPodRoutes(t, "first", 4)
 	first.goOn(t)
-	i.Apply(t, i.balancerPods(t, "second", 2, servers))
+	i.Apply(t, i.balancerPods(t, "second", 2))
 	i.awaitPodRoutes(t, "second", 2)
 	i.awaitPodRoutes(t, "first", 4)
 	second := startLoad(t.Context(), i.Client, podVIPs["second"])
 	second.goOn(t)
+	first.goOn(t)
+
+	for _, servers := range []int{6, 2, 6} {
+		i.scaleServers(t, servers)
+		first.goOn(t)
+	}
+	i.Kubectl(t, "--namespace", namespace, "rollout", "restart", "deployment/server")
+	i.scaleServers(t, 6)
 	first.goOn(t)
 
 	// The next agents keep the routes.
@@ -59,14 +68,38 @@ func TestBalancerPods(t *testing.T) {
 	i.awaitPins(t, 1+2)
 	for name, l := range map[string]*load{"first": first, "second": second} {
 		toll := l.stop()
-		t.Logf("%s: %d requests answered, the slowest in %s; %d connections closed by servers", name, toll.Requests, toll.Slowest, toll.Closed)
+		servers, err := i.podsOf(t.Context(), namespace, "server")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := 0
+		for _, b := range toll.Broken {
+			if servers[b.pod] != "" || b.pod == "" {
+				t.Errorf("%s: broken: %s", name, b)
+			} else {
+				ended++
+			}
+		}
+		t.Logf("%s: %d requests answered, the slowest in %s; %d connections closed by servers, %d broken with them",
+			name, toll.Requests, toll.Slowest, toll.Closed, ended)
 		for _, err := range toll.Lost {
 			t.Errorf("%s: %v", name, err)
 		}
-		for _, b := range toll.Broken {
-			t.Errorf("%s: broken: %s", name, b)
-		}
 	}
+}
+
+// scaleServers scales the servers, and waits until all balancers have as many and others have ended.
+func (i *installation) scaleServers(t *testing.T, replicas int) {
+	t.Helper()
+	i.scaleBalancers(t, "server", replicas)
+	i.Kubectl(t, "--namespace", namespace, "rollout", "status", "deployment/server", "--timeout="+(3*patience).String())
+	cluster.Await(t, 3*patience, fmt.Sprintf("%d servers", replicas), func() error {
+		list, err := i.Clients().CoreV1().Pods(namespace).List(t.Context(), meta.ListOptions{LabelSelector: "app=server"})
+		if err == nil && len(list.Items) != replicas {
+			err = fmt.Errorf("there are %d", len(list.Items))
+		}
+		return err
+	})
 }
 
 // scaleBalancers scales a Deployment of balancer pods.
@@ -124,7 +157,8 @@ func podPrefixes(name string) []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(vips[0], 24).Masked(), netip.PrefixFrom(vips[1], 64).Masked()}
 }
 
-// serverPods are nginx with the VIPs, which end the balancers' tunnels themselves.
+// serverPods are nginx with the VIPs, which end the balancers' tunnels themselves, and their Service. They
+// are ready after the end of tunnels, and serve for some seconds after the balancers know that they end.
 func serverPods() string {
 	var flags strings.Builder
 	for _, vips := range podVIPs {
@@ -135,7 +169,7 @@ func serverPods() string {
 	return fmt.Sprintf(`
 apiVersion: apps/v1
 kind: Deployment
-metadata: {name: server}
+metadata: {name: server, namespace: %s}
 spec:
   replicas: 3
   selector: {matchLabels: {app: server}}
@@ -143,6 +177,7 @@ spec:
     metadata: {labels: {app: server}}
     spec:
       automountServiceAccountToken: false
+      terminationGracePeriodSeconds: 20
       topologySpreadConstraints:
       - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: server}}}
       containers:
@@ -150,33 +185,28 @@ spec:
         image: localhost/nginx:1
         imagePullPolicy: Never
         readinessProbe: {httpGet: {port: 80}, periodSeconds: 1}
+        lifecycle: {preStop: {sleep: {seconds: 5}}}
       - name: tunnel-end
         image: %s
         imagePullPolicy: Never
-        args: [node, --interface=eth0, --loopback, --balancer=10.244.0.0/16, "--balancer=fd44::/48"%s]
+        args: [node, --interface=eth0, --loopback, "--ready=:9572", --balancer=10.244.0.0/16, "--balancer=fd44::/48"%s]
+        readinessProbe: {httpGet: {port: 9572}, periodSeconds: 1}
+        lifecycle: {preStop: {sleep: {seconds: 10}}}
         securityContext: {runAsUser: 0, capabilities: {drop: [ALL], add: [NET_ADMIN, BPF, PERFMON]}}
-`, imageName, flags.String())
+---
+apiVersion: v1
+kind: Service
+metadata: {name: shop, namespace: %s}
+spec:
+  ipFamilyPolicy: RequireDualStack
+  selector: {app: server}
+  ports: [{name: http, port: 80}]
+`, namespace, imageName, flags.String(), namespace)
 }
 
-// serverAddresses waits for the server pods, and returns their addresses by family.
-func (i *installation) serverAddresses(t *testing.T) (addresses [2][]string) {
-	t.Helper()
-	i.deployed(t, "server")
-	list, err := i.Clients().CoreV1().Pods("default").List(t.Context(), meta.ListOptions{LabelSelector: "app=server"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range list.Items {
-		for family, ip := range p.Status.PodIPs {
-			addresses[family] = append(addresses[family], ip.IP)
-		}
-	}
-	return addresses
-}
-
-// balancerPods are the ConfigMap and Deployment of docs/guides/balancer-pods.md with another
-// name and image, and with services on these servers.
-func (i *installation) balancerPods(t *testing.T, name string, replicas int, servers [2][]string) string {
+// balancerPods are the file of docs/guides/balancer-pods.md with another name and image, and with a
+// service for each family.
+func (i *installation) balancerPods(t *testing.T, name string, replicas int) string {
 	t.Helper()
 	const block, first, end = "```yaml web-balancer.yaml\n", "      - name: web\n", "---\n"
 	page, err := os.ReadFile(root + "/docs/guides/balancer-pods.md")
@@ -202,11 +232,7 @@ func (i *installation) balancerPods(t *testing.T, name string, replicas int, ser
 	}
 	var services strings.Builder
 	for family, vip := range podVIPs[name] {
-		fmt.Fprintf(&services, "      - {name: web%d, address: %q, port: 80, forward: gue, backends: [", family, vip)
-		for _, server := range servers[family] {
-			fmt.Fprintf(&services, "{address: %q}, ", server)
-		}
-		services.WriteString("]}\n")
+		fmt.Fprintf(&services, "      - {name: web%d, address: %q, port: 80, forward: gue, backends: {service: shop, port: http}}\n", family, vip)
 	}
 	return strings.ReplaceAll(head+services.String()+end+tail, "web-balancer", name)
 }
