@@ -85,7 +85,7 @@ func (f File) Run(ctx context.Context, apply func(source.Update) error) error {
 	d := &delivery{File: f, apply: apply, collect: time.AfterFunc(collectDelay, runtime.GC)}
 	d.collect.Stop()
 	if f.Follow == nil {
-		return f.Source.Run(ctx, d.applyFile)
+		return f.Source.Run(ctx, d.deliver)
 	}
 	defer f.Follow.Wait()
 	group, ctx := errgroup.WithContext(ctx)
@@ -98,13 +98,17 @@ func (f File) Run(ctx context.Context, apply func(source.Update) error) error {
 		return f.Source.Run(ctx, func(c *config.Config) error {
 			f.Follow.Set(ctx, c.Services, c.Followed)
 			start()
-			return d.applyFile(c)
+			err := d.deliver(c)
+			if err != nil {
+				f.Follow.Set(ctx, f.Config().Services, f.Config().Followed) // which stay in force
+			}
+			return err
 		})
 	})
 	group.Go(func() error {
 		select {
 		case <-started:
-			source.Deliver(ctx, f.Follow.Changed, func(bool) error { return d.applyFollowed() }, f.Log)
+			source.Deliver(ctx, f.Follow.Changed, func(bool) error { return d.deliver(nil) }, f.Log)
 		case <-ctx.Done():
 		}
 		return nil
@@ -112,49 +116,37 @@ func (f File) Run(ctx context.Context, apply func(source.Update) error) error {
 	return group.Wait()
 }
 
-// applyFile applies a changed file.
-func (d *delivery) applyFile(c *config.Config) error {
+// deliver applies the difference between a changed file with followed backends and the applied configuration; without a
+// file it is the changes of followed backends.
+func (d *delivery) deliver(file *config.Config) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	update, next := d.update(c)
+	changed := file != nil
+	if file = cmp.Or(file, d.file); file == nil {
+		return nil // the first file comes next
+	}
+	next := *file
+	var before []lb.Service
+	if d.applied != nil {
+		before = d.applied.Services
+	}
+	all, incomplete := d.Follow.Complete(file.Services, before)
+	next.Services = all
+	update := next.Update(d.applied)
+	if update.Incomplete = incomplete; !changed {
+		update.Routes = nil
+	}
 	if err := d.apply(update); err != nil {
 		return err
 	}
-	warnConnected(d.Log, networksOf(c.Node.Interfaces), update.Changed)
-	if d.applied != nil {
+	if changed {
+		warnConnected(d.Log, networksOf(file.Node.Interfaces), update.Changed)
+	}
+	if changed && d.applied != nil {
 		d.collect.Reset(collectDelay)
 	}
-	d.file, d.applied = c, next
+	d.file, d.applied = file, &next
 	return nil
-}
-
-// applyFollowed applies changes of followed backends.
-func (d *delivery) applyFollowed() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.file == nil {
-		return nil // the first file comes next, with them
-	}
-	update, next := d.update(d.file)
-	update.Routes = nil
-	if err := d.apply(update); err != nil {
-		return err
-	}
-	d.applied = next
-	return nil
-}
-
-// update returns the difference between a file with followed backends and the applied configuration, and the former.
-func (d *delivery) update(c *config.Config) (source.Update, *config.Config) {
-	next, incomplete := *c, false
-	var applied []lb.Service
-	if d.applied != nil {
-		applied = d.applied.Services
-	}
-	next.Services, incomplete = d.Follow.Complete(c.Services, applied)
-	update := next.Update(d.applied)
-	update.Incomplete = incomplete
-	return update, &next
 }
 
 // Shutdown plans the end after SIGTERM: the node leaves with its agent.
