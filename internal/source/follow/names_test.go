@@ -28,7 +28,7 @@ type script struct {
 	records map[string]string
 	ttl     time.Duration
 	// odd answers a question instead, if it returns true.
-	odd func(q string, overTCP bool) (*answer, error, bool)
+	odd func(q string, overTCP bool) (*answer, bool, error)
 	// asked counts questions.
 	asked map[string]int
 }
@@ -39,7 +39,7 @@ func (s *script) set(q, records string) {
 	s.records[q] = records
 }
 
-func (s *script) setOdd(odd func(q string, overTCP bool) (*answer, error, bool)) {
+func (s *script) setOdd(odd func(q string, overTCP bool) (*answer, bool, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.odd = odd
@@ -51,7 +51,7 @@ func (s *script) ask(_ context.Context, q question, overTCP bool) (*answer, erro
 	name := strings.TrimPrefix(q.kind.String(), "Type") + " " + q.name
 	s.asked[name]++
 	if s.odd != nil {
-		if a, err, is := s.odd(name, overTCP); is {
+		if a, is, err := s.odd(name, overTCP); is {
 			return a, err
 		}
 	}
@@ -76,7 +76,7 @@ func (s *script) answer(name string) *answer {
 }
 
 // failing is an odd answer.
-func failing(string, bool) (*answer, error, bool) { return nil, errors.New("SERVFAIL"), true }
+func failing(string, bool) (*answer, bool, error) { return nil, true, errors.New("SERVFAIL") }
 
 // reports are the reports about a service.
 type reports struct {
@@ -207,13 +207,13 @@ func TestNoFirstAnswer(t *testing.T) {
 	})
 	// Nor while one of several targets is unknown.
 	s = &script{records: map[string]string{srv: "0 0 80 a.,0 0 80 b.", "A a.": "10.0.0.1", "A b.": "10.0.0.2"}, ttl: 5 * time.Second}
-	s.odd = func(q string, _ bool) (*answer, error, bool) { return nil, errors.New("SERVFAIL"), q == "A b." }
+	s.odd = func(q string, _ bool) (*answer, bool, error) { return nil, q == "A b.", errors.New("SERVFAIL") }
 	inBubble(t, ofSRV, s, nil, nil, func(f *followerOfNames) {
 		f.after(time.Minute, "")
 		s.setOdd(nil)
 		f.after(2*time.Second, "10.0.0.1:80*1 10.0.0.2:80*1")
 		// Later such a target keeps its addresses.
-		s.setOdd(func(q string, _ bool) (*answer, error, bool) { return nil, errors.New("SERVFAIL"), q == "A b." })
+		s.setOdd(func(q string, _ bool) (*answer, bool, error) { return nil, q == "A b.", errors.New("SERVFAIL") })
 		s.set(srv, "0 0 80 a.,0 0 80 b.,0 0 80 c.")
 		s.set("A c.", "10.0.0.3")
 		f.after(time.Hour, "10.0.0.1:80*1 10.0.0.2:80*1 10.0.0.3:80*1")
@@ -231,12 +231,12 @@ func TestNegativeAnswers(t *testing.T) {
 			const both = "10.0.0.1:80*1 10.0.0.2:80*1"
 			n := 0
 			none := &answer{why: name}
-			s.setOdd(func(string, bool) (*answer, error, bool) { n++; return none, nil, n%6 == 0 })
+			s.setOdd(func(string, bool) (*answer, bool, error) { n++; return none, n%6 == 0, nil })
 			f.after(10*time.Minute, both)
 			if f.seen().changes != 1 || len(f.seen().problems) != 0 {
 				f.Errorf("%s: %d changes by single answers, problems %q", name, f.seen().changes, f.seen().problems)
 			}
-			s.setOdd(func(string, bool) (*answer, error, bool) { return none, nil, true })
+			s.setOdd(func(string, bool) (*answer, bool, error) { return none, true, nil })
 			f.after(lasting-time.Second, both)
 			f.after(holdTime+3*time.Second, "10.0.0.1:80*0 10.0.0.2:80*0")
 			if len(f.seen().problems) != 1 {
@@ -298,14 +298,14 @@ func TestRotatingAnswers(t *testing.T) {
 	for _, complete := range []bool{false, true} {
 		s := &script{records: map[string]string{"A a.example.": strings.Join(all, ",")}}
 		r := rand.New(rand.NewPCG(1, 0))
-		s.odd = func(q string, overTCP bool) (*answer, error, bool) {
+		s.odd = func(q string, overTCP bool) (*answer, bool, error) {
 			a := s.answer(q)
 			r.Shuffle(len(a.records), func(i, j int) { a.records[i], a.records[j] = a.records[j], a.records[i] })
 			a.records = a.records[:3]
 			if overTCP {
-				return nil, errors.New("connection refused"), !complete
+				return nil, !complete, errors.New("connection refused")
 			}
-			return a, nil, true
+			return a, true, nil
 		}
 		inBubble(t, ofA, s, nil, nil, func(f *followerOfNames) {
 			first := time.Minute
@@ -385,8 +385,8 @@ func TestFamilies(t *testing.T) {
 		tunnel := func(s *lb.Service) { s.Forward, s.Address = lb.GUE, netip.MustParseAddr(test.vip) }
 		inBubble(t, source.Follow{DNS: test.name}, s, tunnel, nil, func(f *followerOfNames) {
 			f.after(0, test.want)
-			s.setOdd(func(q string, _ bool) (*answer, error, bool) {
-				return &answer{why: "no records"}, nil, rand.IntN(8) == 0
+			s.setOdd(func(string, bool) (*answer, bool, error) {
+				return &answer{why: "no records"}, rand.IntN(8) == 0, nil
 			})
 			f.after(time.Hour, test.want)
 			if f.seen().changes != 1 {
@@ -398,8 +398,8 @@ func TestFamilies(t *testing.T) {
 	}
 	// A question of the VIP's family that fails isn't answered by the other family.
 	s := &script{records: map[string]string{"A both.": "10.0.0.4", "AAAA both.": "fd00::4"}}
-	s.odd = func(q string, _ bool) (*answer, error, bool) {
-		return nil, errors.New("SERVFAIL"), strings.HasPrefix(q, "A ")
+	s.odd = func(q string, _ bool) (*answer, bool, error) {
+		return nil, strings.HasPrefix(q, "A "), errors.New("SERVFAIL")
 	}
 	inBubble(t, source.Follow{DNS: "both"}, s, func(s *lb.Service) { s.Forward = lb.GUE }, nil, func(f *followerOfNames) { f.after(time.Hour, "") })
 }
