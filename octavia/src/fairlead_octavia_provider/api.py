@@ -113,13 +113,8 @@ class Client:
         url = self.conf.api_urls[self._url % len(self.conf.api_urls)].rstrip("/")
         left = max(deadline - time.monotonic(), 0.05)
         try:
-            answer = self._session().request(
-                method,
-                url + path,
-                timeout=(min(left, 3), left),
-                headers={**self._token(), **(headers or {})},
-                **content,
-            )
+            given = {**self._token(), **(headers or {})}
+            answer = self._session().request(method, url + path, timeout=(min(left, 3), left), headers=given, **content)
         except requests.RequestException as error:
             self._url += 1
             raise Problem(0, f"the LB API at {url} can't be reached: {type(error).__name__}") from error

@@ -39,10 +39,7 @@ class Neutron:
             errors.refused(f"network {network_id}: Neutron has no such network")
         kind, number = network.get("provider:network_type"), network.get("provider:segmentation_id")
         if kind is None:
-            errors.refused(
-                f"network {network_id}: Neutron shows no provider attributes: Octavia's account needs a role "
-                "that may read them"
-            )
+            errors.refused(f"network {network_id}: Octavia's account needs a role that may read provider attributes")
         if kind == "flat":
             return None
         if kind not in ("vlan", "vxlan", "geneve") or not number:
@@ -63,14 +60,13 @@ class Neutron:
 
     def look_up(self, subnet_id: str, addresses: list[str]) -> None:
         """Read the ports with these addresses in a subnet, many in a request."""
-        left = sorted(
-            {_canonical(address) for address in addresses if (subnet_id, _canonical(address)) not in self._ports}
-        )
+        wanted = {(subnet_id, _canonical(address)) for address in addresses}
+        left = sorted(address for _, address in wanted - self._ports.keys())
         for at in range(0, len(left), _TOGETHER):
             some = left[at : at + _TOGETHER]
             self._ports |= {(subnet_id, address): [] for address in some}
-            wanted = [f"subnet_id={subnet_id}", *(f"ip_address={address}" for address in some)]
-            for port in self._list("/v2.0/ports", "ports", fixed_ips=wanted):
+            query = [f"subnet_id={subnet_id}", *(f"ip_address={address}" for address in some)]
+            for port in self._list("/v2.0/ports", "ports", fixed_ips=query):
                 for fixed in port["fixed_ips"]:
                     self._ports.get((fixed["subnet_id"], _canonical(fixed["ip_address"])), []).append(port)
 

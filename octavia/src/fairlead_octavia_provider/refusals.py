@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that a layer-4 load balancer can't serve, refused by name. Values that mean "default" never are."""
 
+import itertools
 from typing import Any
 
 from fairlead_octavia_provider import errors, options
@@ -153,14 +154,13 @@ def _ports(tree: Part, pool: Part, placement: Placement) -> None:
 
 def _families(tree: Part, pool: Part, placement: Placement) -> None:
     """Refuse members of another IP family than a VIP, where packets keep theirs."""
-    for vip in vips(tree):
-        for member in pool["members"]:
-            if (":" in member["address"]) != (":" in vip["ip_address"]):
-                errors.unsupported(
-                    f"member {member['address']}: VIP {vip['ip_address']} is of another IP family, which forward "
-                    f"{placement.forward} with data_plane {placement.data_plane} can't reach; use a flavor with "
-                    "forward ipip or gue"
-                )
+    mode = f"forward {placement.forward} with data_plane {placement.data_plane}"
+    for vip, member in itertools.product(vips(tree), pool["members"]):
+        if (":" in member["address"]) != (":" in vip["ip_address"]):
+            errors.unsupported(
+                f"member {member['address']}: VIP {vip['ip_address']} is of another IP family, which {mode} can't "
+                "reach; use a flavor with forward ipip or gue"
+            )
 
 
 def _protocol(found: Part, what: str) -> None:
