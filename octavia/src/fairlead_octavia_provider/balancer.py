@@ -30,6 +30,7 @@ class Balancer:
     def __init__(self, api: Client, neutron: Neutron, tree: Part) -> None:
         self.api, self.neutron, self.tree = api, neutron, tree
         self.id, self.project = tree["loadbalancer_id"], tree["project_id"]
+        self.changing = False  # true once something may have been written
         self._ports: dict[str, Document] = {}  # of members that were looked up, by their IDs
 
     def write(self, *, lenient: bool = False, fresh: bool = False, dry: bool = False) -> bool:
@@ -50,9 +51,7 @@ class Balancer:
         """Delete the documents, then the address pairs. It is a success if there are none."""
         try:
             for name in translate.names(self.tree):
-                known = self.api.get(self.project, name)
-                if known and self._made(known[0]):
-                    self.api.delete(self.project, name)
+                self.api.delete(self.project, name)
         except Problem as problem:
             _raise(problem, self.project)
         self._disallow(set())
@@ -75,7 +74,7 @@ class Balancer:
         different = [at for at, known in enumerate(stored) if known is None or not same(wanted[at], known[0])]
         if dry or not different:
             return bool(different)
-        written = False
+        self.changing, written = True, False
         try:
             self._allow(placement)
             for at in different:
@@ -94,12 +93,9 @@ class Balancer:
     def _stored(self) -> Stored:
         found = [self.api.get(self.project, name) for name in translate.names(self.tree)]
         for known in found:
-            if known and not self._made(known[0]):
+            if known and (known[0].get("labels") or {}).get(MARK) != self.id:
                 errors.conflict(f"load balancer {self.id}: the LB API has one of this name that Octavia hasn't made")
         return found
-
-    def _made(self, document: Document) -> bool:
-        return bool((document.get("labels") or {}).get(MARK) == self.id)
 
     def _placement(self, stored: Stored) -> flavors.Placement:
         """Return the placement. Octavia gives the metadata of a zone only at the creation, later its name."""

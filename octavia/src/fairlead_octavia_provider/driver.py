@@ -46,7 +46,7 @@ class Driver(provider_base.ProviderDriver):
         try:
             balancer.write()
         except Exception:
-            undos: list[Callable[[], None]] = [balancer.remove]
+            undos: list[Callable[[], None]] = [balancer.remove] if balancer.changing else []
             undos += [
                 partial(balancer.neutron.remove_vip_port, vip["port_id"], balancer.id) for vip in tree.vips(found)
             ]
