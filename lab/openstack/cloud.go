@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -252,19 +253,34 @@ func (c *Cloud) Await(ctx context.Context, process string) error {
 	}
 }
 
-// listens returns a check that a driver agent listens: a new one replaces the sockets of a killed one.
+// listens returns a check that a driver agent answers: a new one replaces the sockets of a killed one. Each
+// connection has a request, as Octavia's process for a connection that ends without one never ends.
 func (c *Cloud) listens(agent string) func(context.Context) error {
 	suffix := strings.TrimPrefix(agent, DriverAgents[0])
-	return func(context.Context) error {
+	return func(ctx context.Context) error {
 		for _, name := range []string{"status", "stats", "get"} {
-			conn, err := net.Dial("unix", filepath.Join(c.Dir, name+suffix+".sock"))
-			if err != nil {
+			if err := query(ctx, filepath.Join(c.Dir, name+suffix+".sock"), `{"object": "", "id": "", "listeners": []}`); err != nil {
 				return err
 			}
-			_ = conn.Close()
 		}
 		return nil
 	}
+}
+
+// query sends a request to a socket of a driver agent, and waits for its answer.
+func query(ctx context.Context, socket, request string) error {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if _, err := fmt.Fprintf(conn, "%d\n%s", len(request), request); err != nil {
+		return err
+	}
+	_, err = io.ReadAll(conn)
+	return err
 }
 
 // startDatabase makes and starts the database server, with a database for each service.
