@@ -24,7 +24,7 @@ def test_place() -> None:
 @pytest.mark.parametrize(
     ("metadata", "match"),
     [
-        ({"colour": "red"}, "unknown key colour"),
+        ({"loadbalancer_topology": "SINGLE"}, "unknown key loadbalancer_topology"),
         ({"forward": "teleport"}, "l2dsr"),
         ({"data_plane": "x"}, "ipvs"),
         ({"group": "-"}, "group"),

@@ -81,6 +81,13 @@ def test_vxlan(provider: Driver, api: Client, database: Database, cloud: Cloud) 
         ),
         ("ROUND_ROBIN", None, "ipvs", {"scheduler": "wrr"}),
         ("LEAST_CONNECTIONS", None, "ipvs", {"scheduler": "wlc"}),
+        (
+            "ROUND_ROBIN",
+            {"type": "SOURCE_IP"},
+            "ipvs",
+            {"scheduler": "wrr", "sessionAffinity": "ClientIP", "sessionAffinityTimeout": "360s"},
+        ),
+        ("SOURCE_IP", {"type": "SOURCE_IP"}, "ipvs", {"sessionAffinity": "ClientIP"}),
     ],
 )
 def test_pools(

@@ -107,8 +107,10 @@ def _pool(pool: Part, placement: Placement, place: Place) -> Document:
         found["scheduler"] = _SCHEDULERS[algorithm]
     if algorithm == "SOURCE_IP" or persistence.get("type") == "SOURCE_IP":
         found["sessionAffinity"] = "ClientIP"
-    if persistence.get("persistence_timeout"):
-        found["sessionAffinityTimeout"] = f"{persistence['persistence_timeout']}s"
+    # Schedulers keep a client at its member only for a time. In amphorae it is 360 seconds.
+    timeout = persistence.get("persistence_timeout") or (persistence.get("type") and "scheduler" in found and 360)
+    if timeout:
+        found["sessionAffinityTimeout"] = f"{timeout}s"
     monitor = pool.get("healthmonitor")
     if monitor and monitor.get("admin_state_up") is not False:
         found["healthCheck"] = _check(monitor)
