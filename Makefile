@@ -87,9 +87,9 @@ test-all: ## Run everything else: other kernels, routers and clusters, fuzzing, 
 	@scripts/test.sh all
 
 .PHONY: test-openstack
-test-openstack: ## Run the round of test-all that has OpenStack's control plane
+test-openstack: ## Run the rounds of test-all that have OpenStack's control plane
 	@scripts/install-deps.sh openstack
-	@scripts/test.sh all openstack
+	@scripts/test.sh all openstack tempest
 
 .PHONY: test-octavia
 test-octavia: ## Run the tests of the provider of Octavia, and check its types and style

@@ -39,7 +39,7 @@ func TestFiles(t *testing.T) {
 			}
 		}
 	}
-	if len(written) != 9 {
+	if len(written) != 10 {
 		t.Errorf("%d files: %v", len(written), written)
 	}
 }

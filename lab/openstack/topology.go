@@ -83,15 +83,17 @@ func topology(balancers, servers int) (netlab.Topology, error) {
 	return made, nil
 }
 
-// policy is the API server's: VIPs are in VIPVLAN, where each address can be requested.
-var policy = fmt.Sprintf(`addressPools: []
+// policy is the API server's: each address can be requested in a VLAN of Neutron's, and in the pool for VIPs
+// without a VLAN those that Neutron gives to tempest.
+const policy = `addressPools:
+- {name: untagged, addresses: [128.0.0.0/22], external: true, projects: ["*"]}
 services: {perNamespace: {services: 8192, backends: 65536, probes: 65536}}
 dataPlane: {ipvs: true}
 loadBalancers:
-  memberNetworks: [10.0.4.0/24, "fd00:4::/64"]
+  memberNetworks: [10.0.4.0/24, "fd00:4::/64", 192.0.2.0/29]
   memberMACs: true
-  segments: [{type: vlan, first: %d}, {type: vlan, first: %d}]
-`, VIPVLAN, MemberVLAN)
+  segments: [{type: vlan, first: 100, last: 199}]
+`
 
 // NextHops are the addresses of the first balancers in the VLAN of VIPs, to which the router sends packets
 // for a VIP.

@@ -265,6 +265,19 @@ func (c *cloud) checkDeleted(t *testing.T) {
 	if strings.Join(strings.Fields(pairs), " ") != "[] [] [] []" {
 		t.Errorf("ports have address pairs and tags: %s", pairs)
 	}
+	c.checkNoneServed(t)
+	for _, vip := range append(c.web, c.six) {
+		ctx, cancel := context.WithTimeout(t.Context(), harness.Timeout)
+		if err := c.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router", Prefix: netip.PrefixFrom(vip, vip.BitLen())}); err != nil {
+			t.Error(err)
+		}
+		cancel()
+	}
+}
+
+// checkNoneServed checks that API server and balancers have no load balancer.
+func (c *cloud) checkNoneServed(t *testing.T) {
+	t.Helper()
 	statuses := c.Run(t, openstack.Controller, "sh", "-c",
 		`curl -s --cacert server.crt -H "Authorization: Bearer $(cat octavia.token)" https://`+openstack.APIAddress+"/v1/statuses")
 	if !strings.Contains(statuses, `"items":[]`) {
@@ -275,12 +288,5 @@ func (c *cloud) checkDeleted(t *testing.T) {
 			s := harness.Status(t, &h)
 			return s.Services.Total == 0 && s.Backends.Total == 0 && s.APIServer.Objects == 0
 		})
-	}
-	for _, vip := range append(c.web, c.six) {
-		ctx, cancel := context.WithTimeout(t.Context(), harness.Timeout)
-		if err := c.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router", Prefix: netip.PrefixFrom(vip, vip.BitLen())}); err != nil {
-			t.Error(err)
-		}
-		cancel()
 	}
 }
