@@ -59,12 +59,9 @@ func (c *Client) Call(ctx context.Context, method, path string, body any) (statu
 			return 0, nil, err
 		}
 		header := http.Header{"Content-Type": {"application/json"}, "X-Auth-Token": {token}}
-		response, answer, err := c.send(ctx, method, "http://"+octaviaAddress+"/v2/lbaas/"+path, header, text)
-		if err != nil || response.StatusCode != http.StatusUnauthorized {
-			if err != nil {
-				return 0, nil, err
-			}
-			return response.StatusCode, answer, nil
+		got, err := c.send(ctx, method, "http://"+octaviaAddress+"/v2/lbaas/"+path, header, text)
+		if err != nil || got.status != http.StatusUnauthorized {
+			return got.status, got.body, err
 		}
 		c.mu.Lock()
 		c.token = ""
@@ -112,31 +109,36 @@ func (c *Client) authenticate(ctx context.Context) (string, error) {
 		return "", err
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
-	response, answer, err := c.send(ctx, http.MethodPost, "http://"+keystoneAddress+"/v3/auth/tokens", header, text)
+	got, err := c.send(ctx, http.MethodPost, "http://"+keystoneAddress+"/v3/auth/tokens", header, text)
 	if err != nil {
 		return "", err
 	}
-	if response.StatusCode != http.StatusCreated {
-		return "", fmt.Errorf("keystone: status %s: %s", response.Status, answer)
+	if got.status != http.StatusCreated {
+		return "", fmt.Errorf("keystone: status %d: %s", got.status, got.body)
 	}
-	c.token = response.Header.Get("X-Subject-Token")
+	c.token = got.header.Get("X-Subject-Token")
 	return c.token, nil
 }
 
+// answer is an answer of a service.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
 // send sends a request and reads the answer.
-func (c *Client) send(
-	ctx context.Context, method, url string, header http.Header, body []byte,
-) (*http.Response, []byte, error) {
+func (c *Client) send(ctx context.Context, method, url string, header http.Header, body []byte) (a answer, err error) {
 	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
-		return nil, nil, err
+		return a, err
 	}
 	request.Header = header
 	response, err := c.http.Do(request)
 	if err != nil {
-		return nil, nil, err
+		return a, err
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	return response, answer, err
+	text, err := io.ReadAll(response.Body)
+	return answer{response.StatusCode, response.Header, text}, err
 }

@@ -25,7 +25,7 @@ import (
 const (
 	// Controller is the host of OpenStack and the API server.
 	Controller = "controller"
-	// Packets for VIPs arrive in VIPVLAN, members are in MemberVLAN, which are VLAN IDs.
+	// VIPVLAN is the ID of the VLAN in which packets for VIPs arrive, MemberVLAN the members'.
 	VIPVLAN    = 101
 	MemberVLAN = 102
 	// APIAddress is the API server's address, which agents of balancers follow.

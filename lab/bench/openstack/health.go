@@ -204,7 +204,7 @@ func (t *testbed) awaitVerdict(
 		}
 		shown = found.Member.Operating
 		if err := netlab.Sleep(ctx, pollPause); err != nil {
-			return fmt.Errorf("Octavia's status of %s port %d is %s: %w", address(server), one.port, shown, err)
+			return fmt.Errorf("status of %s port %d in Octavia is %s: %w", address(server), one.port, shown, err)
 		}
 	}
 	found.mu.Lock()

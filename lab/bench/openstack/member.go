@@ -20,7 +20,7 @@ const (
 	targets = 10
 	// firstPort is the port of the first one. A server knows load balancers by it.
 	firstPort = 7000
-	// sendPause is the time between two datagrams, each of a flow of its own.
+	// sendPause is the time between two connections.
 	sendPause     = time.Millisecond
 	changeTimeout = time.Minute
 )
@@ -29,13 +29,13 @@ const (
 type target struct {
 	balancer
 	port     int
-	arrivals chan time.Time // of the first datagram after it was empty
+	arrivals chan time.Time // of the first connection after it was empty
 	member   string
 }
 
 // creations are the milliseconds of the creations of members.
 type creations struct {
-	// total is from before the request to the first datagram at the member. It is the sum of octavia, until the driver
+	// total is from before the request to the first connection at the member. It is the sum of octavia, until the driver
 	// writes the load balancer, and fairlead. answered is until the answer.
 	total, octavia, fairlead, answered bench.Runs
 }
@@ -73,9 +73,10 @@ func (t *testbed) measureMembers(ctx context.Context) error {
 	return t.awaitNone(ctx, "name=bench7000")
 }
 
-// newTarget makes a load balancer with a member at the second server, and has the first one receive its datagrams.
+// newTarget makes a load balancer with a member at the second server, and has both servers accept connections. New
+// ones may have another member at once, while datagrams have the former one for the second in which flows are learned.
 func (t *testbed) newTarget(ctx context.Context, port int) (*target, error) {
-	made, err := t.create(ctx, "UDP", port, fields{"members": []fields{t.member(1, port)}})
+	made, err := t.create(ctx, "TCP", port, fields{"members": []fields{t.member(1, port)}})
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +86,7 @@ func (t *testbed) newTarget(ctx context.Context, port int) (*target, error) {
 		return nil, err
 	}
 	for server := range 2 {
-		if err := t.receive(server, one); err != nil {
+		if err := t.accept(server, one); err != nil {
 			return nil, err
 		}
 	}
@@ -96,23 +97,24 @@ func (t *testbed) newTarget(ctx context.Context, port int) (*target, error) {
 	return one, t.AwaitRoute(ctx, hops)
 }
 
-// receive has a server receive datagrams until the lab is removed. Only arrivals at the first one are recorded.
-func (t *testbed) receive(server int, one *target) error {
-	var conn *net.UDPConn
+// accept has a server accept connections until the lab is removed. Only those of the first one are recorded.
+func (t *testbed) accept(server int, one *target) error {
+	var listener *net.TCPListener
 	err := t.Do(serverName(server), func() (err error) {
-		conn, err = net.ListenUDP("udp4", &net.UDPAddr{Port: one.port})
+		listener, err = net.ListenTCP("tcp4", &net.TCPAddr{Port: one.port})
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	go func() {
-		defer conn.Close()
-		buffer := make([]byte, 1)
+		defer listener.Close()
 		for {
-			if _, _, err := conn.ReadFromUDPAddrPort(buffer); err != nil {
+			conn, err := listener.Accept()
+			if err != nil {
 				return
 			}
+			_ = conn.Close()
 			if server == 0 {
 				select {
 				case one.arrivals <- time.Now():
@@ -124,7 +126,7 @@ func (t *testbed) receive(server int, one *target) error {
 	return nil
 }
 
-// createMember creates the member, and waits for its first datagram.
+// createMember creates the member, and waits for its first connection.
 func (t *testbed) createMember(ctx context.Context, one *target, found *creations) error {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
@@ -171,17 +173,16 @@ func (one *target) drain() {
 	}
 }
 
-// send sends datagrams from the client until ctx ends.
+// send opens connections from the client until ctx ends.
 func (t *testbed) send(ctx context.Context, one *target) error {
-	to := net.UDPAddr{IP: net.ParseIP(one.VIP), Port: one.port}
+	to := netip.AddrPortFrom(netip.MustParseAddr(one.VIP), uint16(one.port)).String()
 	return t.Do("client", func() error {
 		for ticker := time.NewTicker(sendPause); ; {
-			conn, err := net.DialUDP("udp4", nil, &to)
-			if err != nil {
-				return err
+			conn, err := net.DialTimeout("tcp4", to, changeTimeout)
+			if err == nil {
+				err = errors.Join(conn.(*net.TCPConn).SetLinger(0), conn.Close())
 			}
-			_, err = conn.Write([]byte{1})
-			if err := errors.Join(err, conn.Close()); err != nil {
+			if err != nil {
 				return err
 			}
 			select {
