@@ -111,7 +111,7 @@ func (f *followed) awaitServices(want int) {
 		if len(c.Services) != want {
 			f.t.Fatalf("applied %d services, want %d", len(c.Services), want)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		f.t.Fatalf("nothing applied, want %d services; log:\n%s", want, &f.log)
 	}
 }
@@ -293,7 +293,7 @@ func TestSourceReloadReadsCertificates(t *testing.T) {
 		select {
 		case c := <-f.applied:
 			return c.Services[0].Health.TLS.CA
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("nothing applied")
 			return ""
 		}
