@@ -517,8 +517,8 @@ type Member struct {
 	MAC string `json:"mac,omitempty"`
 
 	// MaxConnections is the number of connections through one node from which on the
-	// member gets no new ones. It needs the data plane ipvs. The default is the pool's; by
-	// default there is no limit.
+	// member gets no new ones. It needs the data plane ipvs, and the group's dataPlane.ipvs. The
+	// default is the pool's; by default there is no limit.
 	MaxConnections int32 `json:"maxConnections,omitempty"`
 
 	// MonitorAddress is the address that health checks probe in place of the member's, by the
@@ -611,7 +611,7 @@ type Pool struct {
 	Name string `json:"name,omitempty"`
 
 	// Scheduler chooses the members of new connections. All but "maglev" need the data
-	// plane ipvs. The default is maglev.
+	// plane ipvs, and the group's dataPlane.ipvs. The default is maglev.
 	Scheduler PoolScheduler `json:"scheduler,omitempty"`
 
 	// SessionAffinity "ClientIP" sends all flows of a client to one member. The default
@@ -629,7 +629,7 @@ type Pool struct {
 type PoolForward string
 
 // PoolScheduler Scheduler chooses the members of new connections. All but "maglev" need the data
-// plane ipvs. The default is maglev.
+// plane ipvs, and the group's dataPlane.ipvs. The default is maglev.
 type PoolScheduler string
 
 // PoolSessionAffinity SessionAffinity "ClientIP" sends all flows of a client to one member. The default
