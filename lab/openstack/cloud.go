@@ -125,7 +125,7 @@ const (
 )
 
 // DriverAgents are octavia-driver-agents of two hosts of Octavia. Both are processes of the controller, where the
-// second one has another host name, and sockets of its own. octavia-api uses those of the first one. Up starts only
+// second one has another host name, and sockets of its own. octavia-api uses the first one's sockets. Up starts only
 // that.
 var DriverAgents = []string{"octavia-agent", "octavia-agent2"}
 

@@ -25,8 +25,9 @@ import (
 const (
 	// Controller is the host of OpenStack and the API server.
 	Controller = "controller"
-	// VIPVLAN is the ID of the VLAN in which packets for VIPs arrive, MemberVLAN the members'.
-	VIPVLAN    = 101
+	// VIPVLAN is the ID of the VLAN in which packets for VIPs arrive.
+	VIPVLAN = 101
+	// MemberVLAN is the members'.
 	MemberVLAN = 102
 	// APIAddress is the API server's address, which agents of balancers follow.
 	APIAddress = "10.0.2.4:9575"

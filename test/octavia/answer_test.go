@@ -14,7 +14,7 @@ import (
 )
 
 // A load balancer that the driver creates answers: LB API, balancer, router and servers are real. Neutron and
-// Octavia's database are those of the unit tests; test/e2e/openstack has the real ones.
+// Octavia's database are the unit tests'; test/e2e/openstack has the real ones.
 func TestAnswer(t *testing.T) {
 	t.Parallel()
 	harness.NeedRoot(t)

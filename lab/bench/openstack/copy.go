@@ -16,7 +16,7 @@ import (
 )
 
 // Octavia's API takes a second of the processor for a load balancer of ten members. So only the first one is made by
-// it; the others are copies of what that has left: rows of Octavia's database, and the document of the LB API.
+// it; the others are copies of its rows in Octavia's database, and of its document in the LB API.
 
 // copyID is the ID of an object's nth copy.
 func copyID(id string, n int) string { return fmt.Sprintf("%08x%s", n, id[8:]) }
@@ -39,7 +39,7 @@ func (t *testbed) copy(ctx context.Context, of balancer, count int) error {
 	return t.copyDocuments(ctx, of, count)
 }
 
-// copied are the tables of a load balancer's parts, with the condition for those of one.
+// copied are the tables of a load balancer's parts, with the condition for its rows.
 var copied = [][2]string{
 	{"load_balancer", "id = '%s'"},
 	{"vip", "load_balancer_id = '%s'"},

@@ -97,7 +97,7 @@ func (t *testbed) newTarget(ctx context.Context, port int) (*target, error) {
 	return one, t.AwaitRoute(ctx, hops)
 }
 
-// accept has a server accept connections until the lab is removed. Only those of the first one are recorded.
+// accept has a server accept connections until the lab is removed. Only the first one's are recorded.
 func (t *testbed) accept(server int, one *target) error {
 	var listener *net.TCPListener
 	err := t.Do(serverName(server), func() (err error) {

@@ -142,7 +142,7 @@ func (t *testbed) awaitActive(ctx context.Context, id string) error {
 	}
 }
 
-// remove deletes an object, and what is below it.
+// remove deletes an object with its parts.
 func (t *testbed) remove(ctx context.Context, path string) error {
 	status, answer, err := t.client.Call(ctx, http.MethodDelete, path, nil)
 	if err == nil && status/100 != 2 {

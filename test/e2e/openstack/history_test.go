@@ -150,7 +150,7 @@ type part struct {
 	Monitor                   struct{ ID string } `json:"health_monitor"`
 }
 
-// protocol and port are those of a listener, or of a pool's listener.
+// protocol returns the protocol and the port of a listener, or of a pool's listener.
 func (p *part) protocol() (name string, port int) {
 	name, text, _ := strings.Cut(p.Name, "-")
 	port, _ = strconv.Atoi(text)

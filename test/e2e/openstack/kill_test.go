@@ -174,7 +174,7 @@ func (c *cloud) within(t *testing.T, limit time.Duration, holds func() bool) boo
 	})
 }
 
-// checkSync checks that the LB API has what Octavia has. Only load balancers can be left that octavia-api was creating
+// checkSync checks that the LB API has all that Octavia has. Only load balancers can be left that octavia-api was creating
 // when it was killed: the command deletes them.
 func (c *cloud) checkSync(t *testing.T) {
 	t.Helper()
@@ -294,7 +294,7 @@ func programmed(ctx context.Context, h *netlab.HostState) (map[string][]string, 
 	return all, err
 }
 
-// checkAgreement checks that balancers serve what Octavia has, and that Octavia shows the members' statuses of the LB
+// checkAgreement checks that balancers serve all that Octavia has, and that Octavia shows the members' statuses of the LB
 // API: none that was reported late has replaced a newer one.
 func (c *cloud) checkAgreement(t *testing.T) {
 	t.Helper()
@@ -320,7 +320,7 @@ func (c *cloud) checkAgreement(t *testing.T) {
 	}
 }
 
-// compareStatuses compares the operating statuses of members with those of the LB API.
+// compareStatuses compares the operating statuses of members with the LB API's.
 func (c *cloud) compareStatuses(t *testing.T, o *octavia) error {
 	t.Helper()
 	var answer struct {

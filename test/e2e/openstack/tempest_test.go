@@ -34,8 +34,8 @@ var tempestRuns = []struct {
 	{"ipvs", []string{"forward = nat", "data_plane = ipvs"}, []string{"--serial", "--regex", api + `.*_LC_`}},
 }
 
-// Tempest's tests of the API pass, except for those of which testdata/tempest-RUN.txt has the reasons. The run ipvs
-// has the tests of LEAST_CONNECTIONS. They see the control plane: in a kernel without IPVS, the balancers refuse
+// Tempest's tests of the API pass, except for the ones that testdata/tempest-RUN.txt lists with reasons. The run
+// ipvs has the tests of LEAST_CONNECTIONS. They see the control plane: in a kernel without IPVS, the balancers refuse
 // listeners whose pool has members.
 func TestTempest(t *testing.T) {
 	c := newCloud(t, "tempest")
@@ -74,12 +74,12 @@ func (c *cloud) tempest(t *testing.T, args ...string) results {
 	return found
 }
 
-// results are those of a run of tempest.
+// results are the results of a run of tempest.
 type results struct {
 	passed int
 	// skipped are the reasons of skipped tests, by name. A class that was skipped has one entry.
 	skipped map[string]string
-	// failed is what failed tests printed.
+	// failed is the output of failed tests.
 	failed map[string]string
 }
 
@@ -89,7 +89,7 @@ var (
 	object = regexp.MustCompile(`^Provider 'fairlead' does not support a requested option: (?:(?:(?:listener|pool|member) \S+|flavor|health monitor): )?`)
 )
 
-// readResults reads what tempest prints.
+// readResults reads the output of tempest.
 func readResults(text string) results {
 	const most = 5000 // of a failed test, without requests
 	r := results{skipped: map[string]string{}, failed: map[string]string{}}
