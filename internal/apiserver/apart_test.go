@@ -126,7 +126,7 @@ func TestProjectsApart(t *testing.T) {
 	for step := range steps {
 		number := r.IntN(len(projects))
 		project := projects[number]
-		method, path, body := "PUT", "/v1/projects/"+project+"/loadbalancers/"+[]string{"a", "b", "c"}[r.IntN(3)], apartBalancer(r, number)
+		method, path, body := "PUT", "/v1/projects/"+project+"/loadbalancers/"+[]string{"a", "b"}[r.IntN(2)], apartBalancer(r, number)
 		switch r.IntN(6) {
 		case 0:
 			method, body = "DELETE", ""
@@ -155,7 +155,7 @@ func TestProjectsApart(t *testing.T) {
 			t.Fatalf("step %d: among others\n%s\nalone\n%s", step, got, want)
 		}
 	}
-	if answers[200]+answers[201] < steps/8 || answers[400] > 0 || answers[403]+answers[422] == 0 {
+	if answers[200]+answers[201] < steps/4 || answers[400] > 0 || answers[403]+answers[422] == 0 {
 		t.Errorf("answers by status: %v", answers)
 	}
 	fuzzrand.Covered(t, 1, steps)
