@@ -101,7 +101,13 @@ func TestRouteHook(t *testing.T) {
 		t.Error(err)
 	}
 	l.awaitHookRoutes(t)
-	if text := readCalls(t, dir); !strings.HasSuffix(text, strings.Repeat("remove lb1\n", 2)) {
+	text := readCalls(t, dir)
+	for call, want := range map[string]int{"add lb2": 4, "remove lb2": 4, "remove lb1": 2} {
+		if got := strings.Count(text, call); got != want {
+			t.Errorf("%d calls %q, want %d", got, call, want)
+		}
+	}
+	if !strings.HasSuffix(text, strings.Repeat("remove lb1\n", 2)) {
 		t.Errorf("calls:\n%s", text)
 	}
 }
