@@ -4,9 +4,27 @@ package source
 
 import (
 	"context"
+	"net"
+	"net/netip"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 )
+
+// MaxAddresses is how many addresses a node reports.
+const MaxAddresses = 256
+
+// OwnAddresses returns the addresses of all interfaces.
+func OwnAddresses() (all []netip.Addr, err error) {
+	found, err := net.InterfaceAddrs()
+	for _, f := range found {
+		if network, is := f.(*net.IPNet); is {
+			if a, ok := netip.AddrFromSlice(network.IP); ok {
+				all = append(all, a.Unmap())
+			}
+		}
+	}
+	return all, err
+}
 
 // Reporter is a source that publishes what the node serves and has forwarded.
 type Reporter interface {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -15,6 +14,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/wait"
 )
 
@@ -44,9 +44,6 @@ func (s *Source) Report(ctx context.Context, r *v1alpha1.BalancerNodeStatus) err
 	return s.writeReport(ctx)
 }
 
-// maxAddresses is how many addresses a report has.
-const maxAddresses = 256
-
 // SetPeers sets the addresses of the node's BGP peers, which are reported with the node's.
 func (s *Source) SetPeers(peers []netip.Addr) {
 	s.mu.Lock()
@@ -57,7 +54,7 @@ func (s *Source) SetPeers(peers []netip.Addr) {
 // addresses returns the addresses of the node's BGP peers and interfaces, without VIPs, which servers on the same
 // machine may have.
 func (s *Source) addresses() (all []v1alpha1.IPAddress, err error) {
-	found, err := net.InterfaceAddrs()
+	found, err := source.OwnAddresses()
 	if err != nil {
 		return nil, err
 	}
@@ -67,15 +64,9 @@ func (s *Source) addresses() (all []v1alpha1.IPAddress, err error) {
 	for _, a := range peers {
 		all = append(all, v1alpha1.IPAddress(a.String()))
 	}
-	for _, f := range found {
-		network, is := f.(*net.IPNet)
-		if !is {
-			continue
-		}
-		a, _ := netip.AddrFromSlice(network.IP)
-		a = a.Unmap()
+	for _, a := range found {
 		vip := slices.ContainsFunc(services, func(svc lb.Service) bool { return svc.Address == a })
-		if a.IsGlobalUnicast() && !vip && len(all) < maxAddresses {
+		if a.IsGlobalUnicast() && !vip && len(all) < source.MaxAddresses {
 			all = append(all, v1alpha1.IPAddress(a.String()))
 		}
 	}

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -174,12 +172,9 @@ func backendsOf(f source.Follow, s *lb.Service, all []*slice) (backends []lb.Bac
 	if unused > 0 || len(all) == 0 {
 		problems = append(problems, fmt.Sprintf("no port %s (%s) of the VIP's family at %d endpoints", f.Port, s.Protocol, unused))
 	}
-	own, _ := net.InterfaceAddrs()
+	own, _ := source.OwnAddresses()
 	found := slices.DeleteFunc(targets(of), func(t target) bool {
-		self := slices.ContainsFunc(own, func(a net.Addr) bool {
-			p, err := netip.ParsePrefix(a.String())
-			return err == nil && p.Addr() == t.address
-		})
+		self := slices.Contains(own, t.address)
 		if self {
 			problems = append(problems, fmt.Sprintf("endpoint %s is this balancer itself", t.address))
 		}

@@ -106,9 +106,6 @@ func OpenKubernetes(ctx context.Context, path string, k KubernetesOptions, o Opt
 	return s, err
 }
 
-// maxAddresses is how many addresses a report has.
-const maxAddresses = 256
-
 // addresses are the addresses of the interfaces that the agent balances at.
 func (s *Kubernetes) addresses() (all []netip.Addr) {
 	for _, name := range s.own.interfaces {
@@ -116,7 +113,7 @@ func (s *Kubernetes) addresses() (all []netip.Addr) {
 			all = append(all, addressesOf(i)...)
 		}
 	}
-	return all[:min(len(all), maxAddresses)]
+	return all[:min(len(all), source.MaxAddresses)]
 }
 
 // Config is the file's, completed for this node. Peers and policies come by

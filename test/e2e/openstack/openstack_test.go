@@ -230,10 +230,13 @@ func (c *cloud) checkStatistics(t *testing.T) {
 	}
 	before := found.Stats
 	c.Gets(t, "client", harness.Origin(c.web[1].String()), 40)
-	harness.Until(t, "statistics rise", func() bool {
+	const interval = time.Minute // between reports of counters
+	if !harness.Within(interval+harness.Timeout, func() bool {
 		err := c.client.Get(t.Context(), path, &found)
 		return err == nil && found.Stats.Total >= before.Total+40 && found.Stats.Bytes >= before.Bytes+40*200
-	})
+	}) {
+		t.Fatalf("statistics didn't rise: %+v, before %+v", found.Stats, before)
+	}
 }
 
 // checkMovedPort checks that members are followed to another MAC address.
