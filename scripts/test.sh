@@ -112,13 +112,20 @@ rounds() {
 }
 
 # summary FILE... prints what was retried and how much random tests covered, each skip and each
-# failure with the first lines of its output, and the counts. A package that fails without a failed test (it
+# failure with the first and last lines of its output, and the counts. A package that fails without a failed test (it
 # does not build, or exits) counts as one failed test.
 summary() {
 	[[ -e $1 ]] || { echo "0 passed, 1 failed, 0 skipped" && return; }
 	# Tests report with t.Attr what they had to repeat, and random ones how much they ran.
 	sed -nE 's#.*"Action":"attr","Package":"[^"/]*/fairlead/([^"]*)","Test":"([^"]*)","Key":"(retried|covered)","Value":"(.*)"\}$#=== \1 \2: \3 \4#p' "$@"
-	{ gotestsum --format=none --raw-command -- cat "$@" 2>&1 || true; } | awk '
+	{ gotestsum --format=none --raw-command -- cat "$@" 2>&1 || true; } | awk -v first=5 -v last=12 '
+		function flush(  i) {
+			for (i = first + 1; i <= n; i++) {
+				if (i == first + 1 && n > first + last) print "    [" n - first - last " lines]"
+				if (i > n - last) print lines[i]
+			}
+			n = 0
+		}
 		/^DONE/ {
 			for (i = 2; i < NF; i++) {
 				if ($(i + 1) ~ /^tests?/) tests = $i
@@ -129,9 +136,12 @@ summary() {
 			next
 		}
 		/^=== FAIL: [^ ]+  \(/ { packages++ }
-		/^===/ { lines = 0 }
-		NF && !/^ *time=/ && lines++ < 8 { print substr($0, 1, 240) }
-		END { printf "%d passed, %d failed, %d skipped\n", tests - failed - skipped, failed, skipped }'
+		/^===/ { flush() }
+		NF && !/^ *time=/ {
+			lines[++n] = substr($0, 1, 240)
+			if (n <= first) print lines[n]
+		}
+		END { flush(); printf "%d passed, %d failed, %d skipped\n", tests - failed - skipped, failed, skipped }'
 }
 
 case $tier in
