@@ -26,10 +26,6 @@ import (
 	"fairlead.io/fairlead/lab/netlab"
 )
 
-// patience is how long a test waits for changes that take milliseconds, in an emulated
-// machine.
-const patience = 20 * time.Second
-
 // refusal is how long a connection is tried that nothing answers.
 const refusal = 2 * time.Second
 

@@ -40,6 +40,10 @@ func inNamespace(t *testing.T, fn func()) {
 	<-done
 }
 
+// patience is how long a test waits for changes that take milliseconds, in an emulated
+// machine.
+const patience = 20 * time.Second
+
 // The node's own programs answer at no port of a VIP but the ports of services, whose packets IPVS takes behind
 // the filter. An address of an interface is left alone. This kernel needs no IPVS for that.
 func TestUnservedPorts(t *testing.T) {
@@ -74,7 +78,11 @@ func checkUnserved(t *testing.T, k *kernel, address netip.Addr) {
 	}
 	reach := func(port uint16, want bool) {
 		t.Helper()
-		c, err := net.DialTimeout("tcp", netip.AddrPortFrom(address, port).String(), 300*time.Millisecond)
+		limit := patience
+		if !want {
+			limit = 300 * time.Millisecond // nothing answers
+		}
+		c, err := net.DialTimeout("tcp", netip.AddrPortFrom(address, port).String(), limit)
 		if err == nil {
 			must(c.Close())
 		}
