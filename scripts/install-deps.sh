@@ -121,7 +121,7 @@ want_group() {
 		;;
 	test-ci)
 		want_group test
-		want_group image
+		want_group release # which clusters install
 		want_group kubernetes
 		want_group octavia
 		want exabgp
