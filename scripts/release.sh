@@ -10,6 +10,7 @@
 #                     name the image by its digest (localhost/fairlead)
 #   RELEASE_URL       where the files of the release will be, from where krew downloads
 #                     the plugin of kubectl (https://localhost)
+#   ARCHITECTURES     the processors, for tests that need one's only (amd64 arm64)
 #   SIGNING_KEY       the SSH key that signs SHA256SUMS (none)
 #   SOURCE_DATE_EPOCH the time of everything (the commit's)
 #
@@ -22,6 +23,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly repository=${IMAGE_REPOSITORY:-localhost/fairlead} chart=deploy/helm/fairlead
 readonly url=${RELEASE_URL:-https://localhost}
+read -ra architectures <<<"${ARCHITECTURES:-amd64 arm64}"
+readonly architectures
 dist=$(realpath -m "${1:-dist}")
 readonly dist
 
@@ -66,7 +69,7 @@ pack() {
 		--mtime="@$SOURCE_DATE_EPOCH" --mode=u=rwX,go=rX "${@:2}"
 }
 
-for arch in amd64 arm64; do
+for arch in "${architectures[@]}"; do
 	GOARCH=$arch go build -buildvcs=false -o "$out/fairlead-linux-$arch" -ldflags "-s -w \
 		-X fairlead.io/fairlead/internal/version.Version=$version -X fairlead.io/fairlead/internal/version.Revision=$revision" \
 		./cmd/fairlead
@@ -88,7 +91,8 @@ tool sbom "$version" "$out"/fairlead-linux-* "$out"/*.whl >"$out/fairlead.spdx.j
 
 # The plugin of kubectl is the same executable by another name.
 plugin=(-e "s#VERSION#$version#" -e "s#URL#${url%/}#")
-for arch in amd64 arm64; do
+images=()
+for arch in "${architectures[@]}"; do
 	mkdir "$work/$arch"
 	ln "$out/fairlead-linux-$arch" "$work/$arch/kubectl-fairlead"
 	cp "$out/LICENSES.txt" "$work/$arch/"
@@ -96,11 +100,11 @@ for arch in amd64 arm64; do
 	pack "$work/$arch" LICENSES.txt kubectl-fairlead | gzip -4n >"$archive" # 5 % larger than with -9, in a sixth of the time
 	sum=$(sha256sum <"$archive")
 	plugin+=(-e "s#SHA256_${arch^^}#${sum%% *}#")
+	images+=("$arch=$out/fairlead-linux-$arch")
 done
 sed "${plugin[@]}" deploy/krew/kubectl-fairlead.yaml >"$out/kubectl-fairlead.yaml"
 
-image=$(scripts/image.sh "$out/fairlead-image.tar" "$repository:$version" "$version" "$revision" "$out/LICENSES.txt" \
-	"amd64=$out/fairlead-linux-amd64" "arm64=$out/fairlead-linux-arm64")
+image=$(scripts/image.sh "$out/fairlead-image.tar" "$repository:$version" "$version" "$revision" "$out/LICENSES.txt" "${images[@]}")
 
 cp -r $chart "$work/fairlead"
 if [[ $repository != localhost/* ]]; then

@@ -57,7 +57,7 @@ func build() (err error) {
 	whoami.Env = append(os.Environ(), "CGO_ENABLED=0")
 	dist := filepath.Join(artefacts, "dist")
 	made := exec.Command("scripts/release.sh", dist)
-	made.Env = append(os.Environ(), "IMAGE_REPOSITORY=", "RELEASE_URL=", "SIGNING_KEY=") // whatever the environment says
+	made.Env = append(os.Environ(), "ARCHITECTURES="+runtime.GOARCH, "IMAGE_REPOSITORY=", "RELEASE_URL=", "SIGNING_KEY=") // whatever the environment says
 	for _, cmd := range []*exec.Cmd{whoami, made} {
 		cmd.Dir, cmd.Stderr = root, os.Stderr
 		if err := cmd.Run(); err != nil {
