@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/test/cluster"
+	"fairlead.io/fairlead/test/guide"
 )
 
 const (
-	guide = "docs/guides/kubernetes.md"
+	guidePath = "docs/guides/kubernetes.md"
 	// webImage is the image of the guide's Deployment, as nodes call it.
 	webImage = "docker.io/library/nginx:1.29"
 	// stepLimit is how long a step of the guide may take on a busy machine.
@@ -30,12 +31,12 @@ const (
 // third-party images are loaded already.
 func TestGuide(t *testing.T) {
 	t.Parallel()
-	blocks := readBlocks(t)
+	blocks := guide.Blocks(t, root+"/"+guidePath)
 	s := newStage(t)
 	for _, b := range blocks {
-		t.Logf("%s: %s %s", b, b.language, b.target)
+		t.Logf("%s: %s %s", b, b.Language, b.Target)
 		if err := s.play(t, b); err != nil {
-			t.Fatalf("%s: %v\n%s", b, err, b.text)
+			t.Fatalf("%s: %v\n%s", b, err, b.Text)
 		}
 	}
 	// The guide ends with the uninstallation.
@@ -45,10 +46,10 @@ func TestGuide(t *testing.T) {
 }
 
 // play follows a block as a reader would.
-func (s *stage) play(t *testing.T, b block) error {
+func (s *stage) play(t *testing.T, b guide.Block) error {
 	ctx, cancel := context.WithTimeout(t.Context(), stepLimit)
 	defer cancel()
-	switch b.language + " " + b.target {
+	switch b.Language + " " + b.Target {
 	case "sh workstation", "sh client":
 		return s.run(ctx, t, s.Client, b)
 	case "sh router":
@@ -58,21 +59,21 @@ func (s *stage) play(t *testing.T, b block) error {
 	case "frr router":
 		return s.feed(ctx, "vtysh -f", b)
 	}
-	if filepath.Ext(b.target) == ".yaml" {
-		return os.WriteFile(filepath.Join(s.clone, b.target), []byte(b.text), 0o600)
+	if filepath.Ext(b.Target) == ".yaml" {
+		return os.WriteFile(filepath.Join(s.clone, b.Target), []byte(b.Text), 0o600)
 	}
 	switch {
-	case b.language == "yaml" && b.target == "":
+	case b.Language == "yaml" && b.Target == "":
 		return s.examine(ctx, b)
-	case b.target != "":
-		return fmt.Errorf("unknown target %q", b.target)
+	case b.Target != "":
+		return fmt.Errorf("unknown target %q", b.Target)
 	}
 	return nil
 }
 
 // examine has the API server say whether it would take an example.
-func (s *stage) examine(ctx context.Context, b block) error {
-	out, err := s.shell(ctx, s.Client, "kubectl apply --dry-run=server -f - <<'.'\n"+b.text+".\n")
+func (s *stage) examine(ctx context.Context, b guide.Block) error {
+	out, err := s.shell(ctx, s.Client, "kubectl apply --dry-run=server -f - <<'.'\n"+b.Text+".\n")
 	if err != nil {
 		err = fmt.Errorf("%w\n%s", err, out)
 	}
@@ -80,9 +81,9 @@ func (s *stage) examine(ctx context.Context, b block) error {
 }
 
 // run repeats a script until its output is the guide's.
-func (s *stage) run(ctx context.Context, t *testing.T, on *cluster.Machine, b block) error {
-	if b.shown == "" {
-		out, err := s.shell(ctx, on, b.text)
+func (s *stage) run(ctx context.Context, t *testing.T, on *cluster.Machine, b guide.Block) error {
+	if b.Shown == "" {
+		out, err := s.shell(ctx, on, b.Text)
 		if err != nil {
 			err = fmt.Errorf("%w\n%s", err, out)
 		}
@@ -91,19 +92,19 @@ func (s *stage) run(ctx context.Context, t *testing.T, on *cluster.Machine, b bl
 	cluster.Await(t, stepLimit, b.String(), func() error {
 		once, cancel := context.WithTimeout(t.Context(), stepLimit/4) // a try that hangs isn't the last
 		defer cancel()
-		out, err := s.shell(once, on, b.text)
+		out, err := s.shell(once, on, b.Text)
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
-		return compare(b.shown, out)
+		return guide.Compare(b.Shown, out)
 	})
 	return nil
 }
 
 // feed has a command of the router read a file that has the block's text.
-func (s *stage) feed(ctx context.Context, command string, b block) error {
+func (s *stage) feed(ctx context.Context, command string, b guide.Block) error {
 	path := filepath.Join(s.clone, "router.conf")
-	if err := os.WriteFile(path, []byte(b.text), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(b.Text), 0o644); err != nil {
 		return err
 	}
 	out, err := s.shell(ctx, s.Router, command+" "+path)

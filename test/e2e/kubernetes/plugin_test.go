@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"fairlead.io/fairlead/test/cluster"
+	"fairlead.io/fairlead/test/guide"
 )
 
 // The plugin of kubectl shows all nodes in one table, and drains one: its agent isn't ready
@@ -41,7 +42,7 @@ func testPlugin(t *testing.T, i *installation) {
 			if err != nil {
 				return fmt.Errorf("%w\n%s", err, out)
 			}
-			return compare(shown, out)
+			return guide.Compare(shown, out)
 		})
 	}
 	vips := i.vips(t, "web")

@@ -26,6 +26,7 @@ func TestOpenStack(t *testing.T) {
 	c.checkStatus(t)
 	c.checkStatistics(t)
 	c.checkMovedPort(t)
+	c.checkOwnPort(t)
 	c.checkTakeOver(t)
 	c.checkKills(t)
 	c.checkDeleted(t)
@@ -253,6 +254,24 @@ func (c *cloud) checkMovedPort(t *testing.T) {
 		})
 	}
 	c.awaitTree(t, allOnline)
+}
+
+// checkOwnPort checks that a port of the tenant's can have the VIP, and that it stays as it is.
+func (c *cloud) checkOwnPort(t *testing.T) {
+	t.Helper()
+	const show = "port show own -f json -c fixed_ips -c device_owner -c device_id -c allowed_address_pairs -c tags"
+	c.openstack(t, "port create --network vips --fixed-ip subnet=vips4,ip-address=10.1.9.9 own")
+	before := c.openstack(t, show)
+	c.openstack(t, "loadbalancer create --name own --vip-port-id own --wait")
+	vip := c.openstack(t, "loadbalancer show own -f value -c vip_address")
+	if vip != "10.1.9.9" {
+		t.Errorf("the VIP is %q", vip)
+	}
+	c.openstack(t, "loadbalancer delete --cascade --wait own")
+	if after := c.openstack(t, show); after != before {
+		t.Errorf("the port is %s, and was %s", after, before)
+	}
+	c.openstack(t, "port delete own")
 }
 
 // checkDeleted deletes the load balancers. Nothing is left of them anywhere.
