@@ -20,10 +20,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--config-file", action="append", default=[], help="octavia.conf (default: Octavia's own places)"
     )
     args = parser.parse_args(arguments)
-    from octavia.common import config
     from octavia.common import service as octavia_service
+    from oslo_config import cfg
+    from oslo_log import log
 
-    config.cfg.CONF.set_override("use_stderr", True)  # else logs without a file are lines of the output
+    log.register_options(cfg.CONF)
+    cfg.CONF.set_override("use_stderr", True)  # else logs without a file are lines of the output
     octavia_service.prepare_service(["octavia", *(f"--config-file={file}" for file in args.config_file)])
     return sync(Client(), State(), Neutron, tree.load, dry=not args.yes, show=print)
 
