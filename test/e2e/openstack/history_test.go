@@ -316,17 +316,17 @@ func (r *caller) changeMonitor(pool *part) call {
 		return call{http.MethodDelete, "healthmonitors/" + pool.Monitor.ID, nil, ""}
 	}
 	return call{http.MethodPut, "healthmonitors/" + pool.Monitor.ID, fields{"healthmonitor": pick(r, []fields{
-		{"delay": 1 + r.random.IntN(3)}, {"admin_state_up": r.chance(2)}, {"max_retries_down": 1 + r.random.IntN(3)},
+		{"delay": 3 + r.random.IntN(3)}, {"admin_state_up": r.chance(2)}, {"max_retries_down": 1 + r.random.IntN(3)},
 	})}, ""}
 }
 
 // monitor returns the fields of a new monitor.
 func (r *caller) monitor(protocol string) fields {
-	kind := "UDP-CONNECT"
+	kind, delay := "UDP-CONNECT", 3 // Octavia's API takes no shorter one
 	if protocol == "TCP" {
-		kind = pick(r, []string{"TCP", "HTTP", "PING"})
+		kind, delay = pick(r, []string{"TCP", "HTTP", "PING"}), 1
 	}
-	return fields{"type": kind, "delay": 1, "timeout": 1, "max_retries": 1, "max_retries_down": 1 + r.random.IntN(2)}
+	return fields{"type": kind, "delay": delay, "timeout": 1, "max_retries": 1, "max_retries_down": 1 + r.random.IntN(2)}
 }
 
 // changeMembers creates, changes or deletes a member, or all of them in a batch.
