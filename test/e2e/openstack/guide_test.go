@@ -37,7 +37,7 @@ func TestGuide(t *testing.T) {
 	c.checkNoneServed(t)
 }
 
-// clear removes what the guide makes.
+// clear removes the objects and files that the guide makes.
 func (c *cloud) clear(t *testing.T) {
 	t.Helper()
 	c.shell(t, openstack.Controller, "admin", "openstack port delete server1 server2 && openstack network delete vips members")
