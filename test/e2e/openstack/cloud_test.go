@@ -3,6 +3,7 @@
 package openstack_test
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"slices"
@@ -43,6 +44,8 @@ func newCloud(t *testing.T, label string) *cloud {
 	c := &cloud{Lab: harness.Adopt(t, plane.Lab, plane.Topology), plane: plane, client: plane.NewClient("tenant")}
 	t.Cleanup(func() {
 		if t.Failed() {
+			table, err := plane.Query(context.Background(), "SELECT id, name, provisioning_status, updated_at FROM octavia.load_balancer") // the test's is over
+			t.Logf("load balancers: %v\n%s", err, table)
 			t.Log(plane.Logs())
 		}
 	})

@@ -146,6 +146,7 @@ var (
 // part is a part of a load balancer in its status tree. Listeners and pools are named for protocol and port.
 type part struct {
 	ID, Name, Address         string
+	Provisioning              string `json:"provisioning_status"`
 	Listeners, Pools, Members []part
 	Monitor                   struct{ ID string } `json:"health_monitor"`
 }
@@ -167,6 +168,8 @@ func (r *caller) next(ctx context.Context) (call, error) {
 		if err := r.read(ctx, "loadbalancers?name="+r.name, &all); err != nil {
 			return call{}, err
 		}
+		// Octavia answers to each call for a deleted one that it is immutable.
+		all.LoadBalancers = slices.DeleteFunc(all.LoadBalancers, func(p part) bool { return strings.HasSuffix(p.Provisioning, "DELETE") })
 		if n := len(all.LoadBalancers); n == 0 || n < most && r.random.IntN(6) == 0 {
 			return r.createBalancer(), nil
 		}
