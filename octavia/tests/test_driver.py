@@ -122,6 +122,18 @@ def test_parts_one_by_one(provider: Driver, api: Client, database: Database, clo
     assert api.get(balancer.project_id, balancer.id) is None
 
 
+def test_update_of_deleted_part(provider: Driver, database: Database) -> None:
+    balancer = database.served()
+    provider.loadbalancer_create(database.provider(balancer))
+    listener, pool, member = database.listener(balancer), database.pool(balancer), database.member(balancer.pools[0])
+    with pytest.raises(exceptions.DriverError, match=f"listener {listener.id}: Octavia has none any more"):
+        provider.listener_update(db.listener(listener), lib.Listener(listener_id=listener.id, admin_state_up=False))
+    with pytest.raises(exceptions.DriverError, match=f"pool {pool.id}: Octavia has none any more"):
+        provider.pool_update(db.pool(pool), lib.Pool(pool_id=pool.id, admin_state_up=False))
+    with pytest.raises(exceptions.DriverError, match=f"member {member.id}: Octavia has none any more"):
+        provider.member_update(db.member(member), lib.Member(member_id=member.id, weight=2))
+
+
 def test_batch_update(provider: Driver, api: Client, database: Database, cloud: Cloud) -> None:
     balancer = database.served()
     provider.loadbalancer_create(database.provider(balancer))

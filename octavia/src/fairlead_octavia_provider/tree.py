@@ -89,6 +89,8 @@ def put(parts: list[Part], key: str, change: Part) -> Part:
     """Add a part to a list, or give the one with the same ID the fields of the change. Unset fields stay."""
     known = part(parts, key, change[key])
     if known is None:
+        if not change.keys() & {"protocol", "address"}:  # which an update doesn't have
+            errors.failed(f"{key.removesuffix('_id')} {change[key]}: Octavia has none any more")
         parts.append(change)
         return change
     known.update(change)
