@@ -132,6 +132,11 @@ def test_update_of_deleted_part(provider: Driver, database: Database) -> None:
         provider.pool_update(db.pool(pool), lib.Pool(pool_id=pool.id, admin_state_up=False))
     with pytest.raises(exceptions.DriverError, match=f"member {member.id}: Octavia has none any more"):
         provider.member_update(db.member(member), lib.Member(member_id=member.id, weight=2))
+    bare = database.pool(balancer)
+    database.commit(bare)
+    monitor = database.monitor(bare)
+    with pytest.raises(exceptions.DriverError, match=f"health monitor {monitor.id}: Octavia has none any more"):
+        provider.health_monitor_update(db.monitor(monitor), lib.HealthMonitor(healthmonitor_id=monitor.id, delay=9))
 
 
 def test_batch_update(provider: Driver, api: Client, database: Database, cloud: Cloud) -> None:

@@ -163,6 +163,8 @@ class Driver(provider_base.ProviderDriver):
 
     def _put_monitor(self, pool_id: str, change: Part) -> None:
         with _changed_pool(pool_id) as pool:
+            if not pool.get("healthmonitor") and "type" not in change:  # which an update doesn't have
+                errors.failed(f"health monitor {change['healthmonitor_id']}: Octavia has none any more")
             pool["healthmonitor"] = (pool.get("healthmonitor") or {}) | change
 
     # Flavors and availability zones

@@ -112,7 +112,7 @@ func (c *cloud) playTenant(t *testing.T, b guide.Block) {
 	}
 }
 
-// request runs a client's script once the router has routes to both balancers.
+// request repeats a client's script until it succeeds: the router learns the route in a moment.
 func (c *cloud) request(t *testing.T, script string) error {
 	t.Helper()
 	var err error
