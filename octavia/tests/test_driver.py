@@ -421,18 +421,18 @@ def test_other_clients_changes(
 
 
 def test_large_batch(provider: Driver, api: Client, database: Database, cloud: Cloud) -> None:
-    """A new member takes two requests to Neutron, and one that is removed too; others few."""
+    """A new member takes two requests to Neutron, and one that is removed three; others few."""
     balancer = database.served(members=0)
     provider.loadbalancer_create(database.provider(balancer))
     addresses = [f"10.0.3.{at}" for at in range(100)]
     for address in addresses:
         cloud.port(address, "member-subnet")
     members = [database.member(balancer.pools[0], address) for address in addresses]
-    for wanted in (members, []):
+    for wanted, requests in ((members, 2), ([], 3)):
         cloud.requests.clear()
         provider.member_batch_update(balancer.pools[0].id, [db.member(m) for m in wanted])
         assert len(cloud.pairs()) == len(wanted)
-        assert len(cloud.requests) <= 2 * len(members) + 8
+        assert len(cloud.requests) <= requests * len(members) + 8
 
 
 def test_descriptors_stay(provider: Driver, database: Database) -> None:

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Members' places and allowed address pairs in Neutron."""
 
+import copy
+import itertools
+from typing import Any
+
 import pytest
 from octavia_lib.api.drivers import exceptions
 
@@ -64,6 +68,33 @@ def test_pairs(neutron: Neutron, cloud: Cloud) -> None:
     assert not neutron.allowed(VIP, SECOND)
     assert port["allowed_address_pairs"] == [{"ip_address": "10.9.9.9"}]
     assert port["tags"] == []
+
+
+def test_pairs_of_calls_at_once(neutron: Neutron, cloud: Cloud) -> None:
+    """One call comes between two requests of another: a port has the pair if it has a tag, and only then."""
+    port, second, call, requests = (
+        cloud.at("10.0.0.11"),
+        Neutron(service.Service("Neutron", cloud.adapter())),
+        neutron._call,
+        0,
+    )
+
+    def between(*args: Any, **kwargs: Any) -> Any:
+        nonlocal requests
+        requests += 1
+        if requests == at:
+            getattr(second, inner)(copy.deepcopy(port), VIP, other)
+        return call(*args, **kwargs)
+
+    calls, balancers = ("allow", "disallow"), (FIRST, SECOND)
+    for outer, inner, other, stored, at in itertools.product(calls, calls, balancers, range(3), range(1, 5)):
+        port.update(tags=[], allowed_address_pairs=[])
+        for load_balancer in balancers[:stored]:
+            second.allow(copy.deepcopy(port), VIP, load_balancer)
+        requests, neutron._call = 0, between
+        getattr(neutron, outer)(copy.deepcopy(port), VIP, FIRST)
+        paired = [p["ip_address"] for p in port["allowed_address_pairs"]]
+        assert paired == ([VIP] if port["tags"] else []), f"{outer}, {inner} of {other} at {at}, {stored} before"
 
 
 def test_pair_of_the_user_stays(neutron: Neutron, cloud: Cloud) -> None:

@@ -5,7 +5,7 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead_octavia_provider import errors, service
+from fairlead_octavia_provider import errors, service, translate
 
 TAG = "fairlead-"
 """Prefix of the tag of a port with an address pair of ours. The load balancer's first digits and the VIP follow."""
@@ -50,7 +50,7 @@ class Neutron:
         """Return where the member with an address in a subnet is, or refuse one that Neutron doesn't know."""
         subnet = self.subnet(address, subnet_id)
         self.look_up(subnet_id, [address])
-        ports = self._ports[subnet_id, _canonical(address)]
+        ports = self._ports[subnet_id, translate.canonical(address)]
         if len(ports) != 1:
             errors.refused(
                 f"member {address}: Neutron has {len(ports)} ports with this address in subnet {subnet_id}, not one"
@@ -60,7 +60,7 @@ class Neutron:
 
     def look_up(self, subnet_id: str, addresses: list[str]) -> None:
         """Read the ports with these addresses in a subnet, many in a request."""
-        wanted = {(subnet_id, _canonical(address)) for address in addresses}
+        wanted = {(subnet_id, translate.canonical(address)) for address in addresses}
         left = sorted(address for _, address in wanted - self._ports.keys())
         for at in range(0, len(left), _TOGETHER):
             some = left[at : at + _TOGETHER]
@@ -68,7 +68,7 @@ class Neutron:
             query = [f"subnet_id={subnet_id}", *(f"ip_address={address}" for address in some)]
             for port in self._list("/v2.0/ports", "ports", fixed_ips=query):
                 for fixed in port["fixed_ips"]:
-                    self._ports.get((fixed["subnet_id"], _canonical(fixed["ip_address"])), []).append(port)
+                    self._ports.get((fixed["subnet_id"], translate.canonical(fixed["ip_address"])), []).append(port)
 
     def subnet(self, address: str, subnet_id: str) -> dict[str, Any]:
         """Return the subnet of a member, or refuse an address that isn't in it."""
@@ -91,23 +91,28 @@ class Neutron:
 
     def allow(self, port: dict[str, Any], address: str, load_balancer_id: str) -> None:
         """Let a port send from an address, unless it may already, or has this address pair of somebody else."""
-        tag, tags = _tag(load_balancer_id, address), port.get("tags", [])
-        paired = any(p["ip_address"] == address for p in port["allowed_address_pairs"])
-        if not port.get("port_security_enabled", True) or (paired and (tag in tags or not _tags_of(tags, address))):
+        tag, others = _tag(load_balancer_id, address), _others(port, address)
+        foreign = len(others) < len(port["allowed_address_pairs"]) and not _tags_of(port, address)
+        if foreign or not port.get("port_security_enabled", True):
             return
-        # The tag comes first: a pair without it is never removed. It is one revision more of the port.
-        if tag not in tags:
-            self._call("PUT", f"/v2.0/ports/{port['id']}/tags/{tag}")
-            port.update(tags=[*tags, tag], revision_number=port.get("revision_number", 0) + 1)
-        if not paired:
-            self._change_pairs(port, lambda pairs: [*pairs, {"ip_address": address}])
+        for _ in range(_ATTEMPTS):
+            # The tag comes first: a pair without it is never removed. It is one revision more of the port.
+            if tag not in port["tags"]:
+                self._call("PUT", f"/v2.0/ports/{port['id']}/tags/{tag}")
+                port.update(tags=[*port["tags"], tag], revision_number=port["revision_number"] + 1)
+            self._change_pairs(port, lambda p: [*_others(p, address), {"ip_address": address}])
+            if tag in port["tags"]:  # else another call has removed it meanwhile
+                return
+        errors.failed(f"port {port['id']}: other clients keep removing its tag {tag}")
 
     def disallow(self, port: dict[str, Any], address: str, load_balancer_id: str) -> None:
         """Remove the address pair that allow has added, unless another load balancer needs it. Others stay."""
         tag = _tag(load_balancer_id, address)
-        if _tags_of(port["tags"], address) == [tag]:
-            self._change_pairs(port, lambda pairs: [p for p in pairs if p["ip_address"] != address])
+        self._change_pairs(port, lambda p: _others(p, address) if _tags_of(p, address) == [tag] else None)
         self._call("DELETE", f"/v2.0/ports/{port['id']}/tags/{tag}", missing=True)
+        # Another call may have added the pair since, or removed the tag that kept it.
+        if body := self._call("GET", f"/v2.0/ports/{port['id']}", missing=True):
+            self._change_pairs(body["port"], lambda p: None if _tags_of(p, address) else _others(p, address))
 
     def allowed(self, address: str, load_balancer_id: str) -> list[dict[str, Any]]:
         """Return the ports that have an address pair of ours for a VIP."""
@@ -116,25 +121,23 @@ class Neutron:
     def remove_vip_port(self, port_id: str, load_balancer_id: str) -> None:
         """Remove the port that Octavia has made for a load balancer that is refused; a user's own one stays."""
         body = self._call("GET", f"/v2.0/ports/{port_id}", missing=True)
-        port = body["port"] if body else {"device_owner": ""}
-        if port["device_owner"] == "Octavia" and port["device_id"] == f"lb-{load_balancer_id}":
+        if body and (body["port"]["device_owner"], body["port"]["device_id"]) == ("Octavia", f"lb-{load_balancer_id}"):
             self._call("DELETE", f"/v2.0/ports/{port_id}", missing=True)
 
     def _change_pairs(self, port: dict[str, Any], change: Any) -> None:
-        """Change the pairs of a port unless another client has changed it meanwhile; then try again."""
+        """Change the pairs of a port, unless they are to stay. If another client changes the port, try again."""
         path = f"/v2.0/ports/{port['id']}"
         for _ in range(_ATTEMPTS):
-            change_of_port = {"port": {"allowed_address_pairs": change(port["allowed_address_pairs"])}}
+            pairs = change(port)
+            if pairs is None or len(pairs) == len(port["allowed_address_pairs"]):
+                return
+            change_of_port = {"port": {"allowed_address_pairs": pairs}}
             revision = {"If-Match": f"revision_number={port['revision_number']}"}
             try:
                 body = self._call("PUT", path, json=change_of_port, headers=revision, missing=True)
-                port.update(body["port"] if body else {})
-                return
             except service.Changed:
                 body = self._call("GET", path, missing=True)
-            if body is None:
-                return
-            port.update(body["port"])
+            port.update(body["port"] if body else {"allowed_address_pairs": pairs})
         errors.failed(f"port {port['id']}: other clients keep changing its allowed address pairs")
 
     def _tunnel_end(self, port: dict[str, Any], segment: dict[str, Any] | None) -> str | None:
@@ -161,14 +164,14 @@ class Neutron:
         return list(self._call("GET", path, params=query)[key])
 
 
-def _canonical(address: str) -> str:
-    return str(ipaddress.ip_address(address))
-
-
 def _tag(load_balancer_id: str, address: str) -> str:
     """Return the tag of an address pair, which is shorter than the 60 characters that Neutron allows."""
     return f"{TAG}{load_balancer_id[:8]}-{address}"
 
 
-def _tags_of(tags: list[str], address: str) -> list[str]:
-    return [tag for tag in tags if tag.startswith(TAG) and tag.endswith(f"-{address}")]
+def _tags_of(port: dict[str, Any], address: str) -> list[str]:
+    return [tag for tag in port["tags"] if tag.startswith(TAG) and tag.endswith(f"-{address}")]
+
+
+def _others(port: dict[str, Any], address: str) -> list[dict[str, Any]]:
+    return [pair for pair in port["allowed_address_pairs"] if pair["ip_address"] != address]
