@@ -10,7 +10,7 @@
 #   scripts/install-deps.sh kubernetes  build, and what Kubernetes runs on: etcd, containerd, network plugins
 #   scripts/install-deps.sh test        demo, a C compiler (race detector), BIRD, what reads alerts, units and keepalived's files
 #   scripts/install-deps.sh octavia     build, and OpenStack's programs with what checks Python
-#   scripts/install-deps.sh test-ci     test, image, kubernetes, octavia, a guest machine, another BGP speaker, a DNS server
+#   scripts/install-deps.sh test-ci     test, image, kubernetes, octavia, a guest machine, another BGP speaker, a DNS server, Podman
 #   scripts/install-deps.sh test-all    test-ci, release, openstack, more guest machines, emulation, a browser, schemathesis, kolla
 #   scripts/install-deps.sh openstack   demo, octavia, and a database server
 #   scripts/install-deps.sh generate    build, and the compiler for BPF
@@ -126,6 +126,7 @@ want_group() {
 		want_group octavia
 		want exabgp
 		want dnsmasq dnsmasq-base # names of servers that change
+		want podman # runs a balancer as the guide says
 		want qemu-system-x86_64 qemu-system-x86
 		want xz xz-utils
 		want zstd

@@ -67,7 +67,7 @@ func Open(conf *config.Config, pins string, events *observe.Recorder, log *slog.
 }
 
 func openXDP(conf *config.Config, pins string, events *observe.Recorder, log *slog.Logger) (*xdp.Plane, error) {
-	return xdp.Open(xdp.Config{
+	plane, err := xdp.Open(xdp.Config{
 		PinDir:      pins,
 		Interfaces:  conf.Node.Interfaces,
 		TunnelEnds:  conf.Node.TunnelEnds,
@@ -88,6 +88,10 @@ func openXDP(conf *config.Config, pins string, events *observe.Recorder, log *sl
 		Replaced:   events.ProgramReplaced,
 		Unrecorded: events.FlowsUnrecorded,
 	})
+	if errors.Is(err, os.ErrPermission) {
+		err = fmt.Errorf("%w (fairlead preflight says what this process may not do)", err)
+	}
+	return plane, err
 }
 
 // openIPVS opens IPVS. The node becomes a router for services of its own file, or if the operator has chosen

@@ -10,7 +10,7 @@ import (
 )
 
 // kernel wants the features that programs use. Where they can't be tried, capabilities are
-// missing, and the check of those fails.
+// missing, and the check of those fails, or a container's seccomp profile refuses bpf().
 func kernel(facts Facts, n Needs) Finding {
 	f := Finding{Check: "kernel", Result: OK, Found: facts.Kernel}
 	var needed, missing, untried []string
@@ -31,6 +31,9 @@ func kernel(facts Facts, n Needs) Finding {
 	switch {
 	case len(missing) > 0:
 		f.Result, f.Found, f.Fix = Fail, f.Found+" without "+strings.Join(missing, ", "), "boot a newer kernel"
+	case len(untried) > 0 && facts.has(unix.CAP_BPF) && facts.has(unix.CAP_NET_ADMIN):
+		f.Result, f.Found = Fail, f.Found+"; the system call bpf is refused in spite of CAP_BPF: "+strings.Join(untried, ", ")
+		f.Fix = "permit it in the container's seccomp profile (--security-opt seccomp=unconfined of podman and docker run)"
 	case len(untried) > 0:
 		f.Result, f.Found, f.Fix = Warn, f.Found+"; may not be tried: "+strings.Join(untried, ", "), "run it with the capabilities of an agent"
 	}

@@ -58,8 +58,16 @@ func TestCheck(t *testing.T) {
 		},
 		{
 			name:   "features not tried",
+			change: func(f *Facts) { f.Features[0].Err, f.Capabilities = unix.EPERM, 0 },
+			want: []string{
+				"warn kernel: 6.12.5-amd64; may not be tried: links",
+				"fail capabilities: missing: CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON",
+			},
+		},
+		{
+			name:   "features refused by a seccomp profile",
 			change: func(f *Facts) { f.Features[0].Err = unix.EPERM },
-			want:   []string{"warn kernel: 6.12.5-amd64; may not be tried: links"},
+			want:   []string{"fail kernel: 6.12.5-amd64; the system call bpf is refused in spite of CAP_BPF: links"},
 		},
 		{
 			name:   "kernel before cgroup accounting",
