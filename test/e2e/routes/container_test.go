@@ -21,7 +21,7 @@ import (
 )
 
 // In a container of Podman a balancer runs with the lines of docs/guides/bare-metal.md: it is stopped, started,
-// killed and started again under load. Without one of the lines' options it says what is missing.
+// killed and started again under load. Without one of the lines' options its error names the missing right.
 func TestContainer(t *testing.T) {
 	topology, err := netlab.ECMP(netlab.ECMPOptions{Forward: lb.L2DSR, Balancers: 2, Servers: 2, Router: netlab.FRR})
 	if err != nil {
@@ -70,7 +70,7 @@ func TestContainer(t *testing.T) {
 
 // container is the balancer lb1 of the lab in a container.
 type container struct {
-	// lines are those of the guide, for the lab's host.
+	// lines are from the guide, with paths of the lab.
 	lines string
 	// env has a Podman that stores everything in the test's folder.
 	env   []string
@@ -139,7 +139,7 @@ func newContainer(t *testing.T, l *lab) *container {
 	return c
 }
 
-// sh runs lines of a shell and returns what they print.
+// sh runs lines of a shell and returns their output.
 func (c *container) sh(t *testing.T, lines string) (string, error) {
 	t.Helper()
 	cmd := exec.Command("sh", "-e", "-c", lines) // also when the test's context has ended
