@@ -5,6 +5,7 @@ package ipvs
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -15,6 +16,7 @@ import (
 // kernel is a network namespace's state as far as this package uses it. Its methods run on
 // a thread in the namespace.
 type kernel struct {
+	log       *slog.Logger
 	namespace *namespace
 	ipvs      *conn
 	rtnetlink *netlink.Handle
@@ -25,8 +27,8 @@ type kernel struct {
 }
 
 // openKernel opens the kernel of the calling thread's network namespace.
-func openKernel() (k *kernel, err error) {
-	k = &kernel{tuned: tuned{}}
+func openKernel(log *slog.Logger) (k *kernel, err error) {
+	k = &kernel{log: log, tuned: tuned{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, k.close())

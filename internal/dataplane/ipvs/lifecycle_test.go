@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -166,7 +167,7 @@ func TestForwardingNotAllowed(t *testing.T) {
 	p.kernel.forwarding = false
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		_, err := p.Update(t.Context(), service(vip, lb.TCP, lb.NAT))
-		if err == nil || !strings.Contains(err.Error(), "forward") || !strings.Contains(err.Error(), "=1, which the node's administrator has to set") {
+		if err == nil || !strings.Contains(err.Error(), "forward") || !strings.Contains(err.Error(), "=1: it is 0, and the node's administrator has to set it") {
 			t.Errorf("%s: error %v", vip, err)
 		}
 	}
@@ -174,6 +175,66 @@ func TestForwardingNotAllowed(t *testing.T) {
 		t.Errorf("the node was\n%s\nand is\n%s", before, after)
 	}
 	svc := service(vip4, lb.TCP, lb.IPIP)
+	w.update(p, svc, 2)
+	w.reach(svc.VIP, "server1", "server2")
+}
+
+// In a pod /proc/sys is read-only: modes without translation work with a warning, nat once something else has set
+// its sysctls, or the node's /proc/sys/net is mounted.
+func TestReadOnlySysctls(t *testing.T) {
+	w := newLab(t)
+	readOnly, none := t.TempDir(), t.TempDir()
+	mount := func(source string, flags uintptr) {
+		if err := unix.Mount(source, readOnly, "", flags, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mount("/proc/sys", unix.MS_BIND)
+	mount("", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY)
+	writable := procSys
+	procSys, hostSys = readOnly, none
+	t.Cleanup(func() {
+		procSys, hostSys = writable, "/host/proc/sys"
+		if err := unix.Unmount(readOnly, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	p := w.open()
+	for _, forward := range []lb.Forward{lb.IPIP, lb.L2DSR, lb.GUE} {
+		svc := service(vip4, lb.TCP, forward)
+		w.update(p, svc, 2)
+		w.reach(svc.VIP, "server1", "server2")
+	}
+	svc := service(vip6, lb.TCP, lb.NAT)
+	refused := func() {
+		t.Helper()
+		_, err := p.Update(t.Context(), svc)
+		if err == nil || !strings.Contains(err.Error(), "nat needs net.ipv4.vs.conntrack=1: /proc/sys is read-only: set it by securityContext.sysctls") {
+			t.Errorf("nat: error %v", err)
+		}
+	}
+	set := func(values ...string) { // as a kubelet does, or a plugin of the network
+		w.within("lb", func() (err error) {
+			for i, s := range []string{"net/ipv4/vs/conntrack", "net/ipv6/conf/all/forwarding"} {
+				err = errors.Join(err, os.WriteFile(filepath.Join(writable, s), []byte(values[i]), 0))
+			}
+			return err
+		})
+	}
+	refused()
+	set("1", "1")
+	w.update(p, svc, 2)
+	w.reach(svc.VIP, "server1", "server2")
+	if err := p.Delete(t.Context(), svc.VIP); err != nil {
+		t.Fatal(err)
+	}
+	set("0", "0")
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p = w.open()
+	refused()
+	hostSys = writable
 	w.update(p, svc, 2)
 	w.reach(svc.VIP, "server1", "server2")
 }

@@ -92,7 +92,7 @@ var (
 // namespace. They stay unchanged until Update or Prune. The error of a kernel without
 // IPVS or nftables names the missing module.
 func Open(cfg Config) (*Plane, error) {
-	k, err := openKernel()
+	k, err := openKernel(cfg.Log)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,8 +24,10 @@ import (
 type sysctl struct {
 	path  string
 	value int
-	// needed says whether a service needs it.
+	// needed says whether it is set for a service.
 	needed func(*lb.Service) bool
+	// without is the effect in a container that can't set it; empty if the service doesn't work then.
+	without string
 	// forwarding makes the node a router, which Config.Forwarding has to allow.
 	forwarding bool
 }
@@ -35,43 +38,48 @@ func translates(s *lb.Service) bool { return s.Forward == lb.NAT }
 
 // sysctls are all settings that are changed (docs/design/ipvs.md has the reasons).
 var sysctls = []sysctl{
-	{"net/ipv4/vs/expire_nodest_conn", 1, always, false},
-	{"net/ipv4/vs/expire_quiescent_template", 1, always, false},
-	{"net/ipv4/vs/conn_reuse_mode", 1, always, false},
-	{"net/ipv4/vs/conntrack", 1, translates, false},
-	{"net/ipv4/ip_forward", 1, func(s *lb.Service) bool { return translates(s) && s.Address.Is4() }, true},
-	{"net/ipv6/conf/all/forwarding", 1, func(s *lb.Service) bool { return translates(s) && s.Address.Is6() }, true},
+	{"net/ipv4/vs/expire_nodest_conn", 1, always, "connections to a server that is removed or dead hang until they expire", false},
+	{"net/ipv4/vs/expire_quiescent_template", 1, always, "clients with persistence stay with a drained server", false},
+	{"net/ipv4/vs/conn_reuse_mode", 1, always, "a port that a client uses again may reach a server that takes no new connections", false},
+	{"net/ipv4/vs/conntrack", 1, translates, "", false},
+	{"net/ipv4/ip_forward", 1, func(s *lb.Service) bool { return translates(s) && s.Address.Is4() }, "", true},
+	{"net/ipv6/conf/all/forwarding", 1, func(s *lb.Service) bool { return translates(s) && s.Address.Is6() }, "", true},
 }
 
 // tuned are the sysctls that this process has seen to.
 type tuned map[string]bool
 
-// tune sets the sysctls that a service needs. An earlier value is written to the tables
-// before it is changed.
+// tune sets the sysctls that a service needs, as far as it doesn't work without them. An earlier value is written to
+// the tables before it is changed.
 func (k *kernel) tune(svc *lb.Service) error {
 	for i, s := range sysctls {
 		if k.tuned[s.path] || !s.needed(svc) {
 			continue
 		}
-		value, err := s.read()
-		if err != nil {
-			return err
-		}
-		if value != s.value {
-			if s.forwarding && !k.forwarding {
-				name := strings.ReplaceAll(s.path, "/", ".")
-				return fmt.Errorf("%s is %d: nat needs %s=1, which the node's administrator has to set", name, value, name)
-			}
-			if err := k.tables.keepSetting(i, value); err != nil {
-				return err
-			}
-			if err := s.write(s.value); err != nil {
-				return err
-			}
+		switch err := k.set(i, s); {
+		case err == nil:
+		case s.without != "":
+			k.log.Warn("sysctl can't be set", slog.String("sysctl", s.name()), slog.Any("error", err), slog.String("without", s.without))
+		default:
+			return fmt.Errorf("%s needs %s=%d: %w", svc.Forward, s.name(), s.value, err)
 		}
 		k.tuned[s.path] = true
 	}
 	return nil
+}
+
+func (k *kernel) set(number int, s sysctl) error {
+	value, err := s.read()
+	if err != nil || value == s.value {
+		return err
+	}
+	if s.forwarding && !k.forwarding {
+		return fmt.Errorf("it is %d, and the node's administrator has to set it", value)
+	}
+	if err := k.tables.keepSetting(number, value); err != nil {
+		return err
+	}
+	return s.write(s.value)
 }
 
 // restore puts earlier values back, except where another program has changed the value since.
@@ -98,7 +106,14 @@ func (k *kernel) restore() error {
 	return nil
 }
 
-func (s sysctl) file() string { return filepath.Join("/proc/sys", s.path) }
+// procSys has the settings; hostSys is where the chart mounts the node's /proc/sys/net, as a container's own is
+// read-only. A file there belongs to the opener's network namespace, too. A test has others.
+var procSys, hostSys = "/proc/sys", "/host/proc/sys"
+
+func (s sysctl) file() string { return filepath.Join(procSys, s.path) }
+
+// name is the setting's, as for sysctl(8).
+func (s sysctl) name() string { return strings.ReplaceAll(s.path, "/", ".") }
 
 func (s sysctl) read() (int, error) {
 	text, err := os.ReadFile(s.file())
@@ -112,14 +127,15 @@ func (s sysctl) read() (int, error) {
 	return value, nil
 }
 
-// hostRoot is where the chart mounts the node's /proc/sys/net: a container's own is read-only.
-const hostRoot = "/host"
-
 func (s sysctl) write(value int) error {
 	text := []byte(strconv.Itoa(value))
 	err := os.WriteFile(s.file(), text, 0)
 	if errors.Is(err, unix.EROFS) {
-		err = os.WriteFile(filepath.Join(hostRoot, s.file()), text, 0)
+		err = os.WriteFile(filepath.Join(hostSys, s.path), text, 0)
+		if errors.Is(err, os.ErrNotExist) {
+			return errors.New("/proc/sys is read-only: set it by securityContext.sysctls of the pod, the CNI plugin tuning, " +
+				"--sysctl of a container engine, or mount the node's /proc/sys/net at /host/proc/sys/net")
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("sysctl %s: %w", s.path, err)

@@ -125,7 +125,8 @@ func sysctls(facts Facts) Finding {
 	switch {
 	case facts.SysctlErr == nil:
 	case errors.Is(facts.SysctlErr, unix.EROFS):
-		f.Result, f.Found, f.Fix = Fail, "/proc/sys is read-only", "run it outside of a container, or as the chart does"
+		f.Result, f.Found = Warn, "/proc/sys is read-only: nat isn't possible, and connections to dead backends hang until they expire"
+		f.Fix = "set net.ipv4.vs.* in the container, or mount the node's /proc/sys/net at /host/proc/sys/net (docs/design/ipvs.md)"
 	default:
 		f.Result, f.Found, f.Fix = Fail, "/proc/sys/net: "+facts.SysctlErr.Error(), "run it as root"
 	}

@@ -162,7 +162,7 @@ func TestCheck(t *testing.T) {
 			name:   "read-only sysctls",
 			change: func(f *Facts) { f.SysctlErr = unix.EROFS },
 			needs:  Needs{IPVS: Required},
-			want:   []string{"fail sysctls: /proc/sys is read-only"},
+			want:   []string{"warn sysctls: /proc/sys is read-only: nat isn't possible, and connections to dead backends hang until they expire"},
 		},
 		{name: "read-only sysctls, without ipvs", change: func(f *Facts) { f.SysctlErr = unix.EROFS }, needs: Needs{IPVS: Optional}},
 		{
