@@ -5,6 +5,10 @@
 package labs
 
 import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,12 +64,73 @@ func TestFigure44(t *testing.T) {
 	topology.Services = topology.Services[:1]
 	l := lab{harness.BringUp(t, "figure", topology), "ipvs"}
 	l.awaitAgent(t)
-	_, table, _ := strings.Cut(l.Run(t, balancer, "ipvsadm", "-L", "-n"), "\n") // without the version
+	if got := l.ipvsadm(t); got != table44 {
+		t.Errorf("ipvsadm prints%s\nwant%s", got, table44)
+	}
+}
+
+// ipvsadm returns the table of IPVS, without the version.
+func (l lab) ipvsadm(t *testing.T) string {
+	t.Helper()
+	_, table, _ := strings.Cut(l.Run(t, balancer, "ipvsadm", "-L", "-n"), "\n")
 	var lines strings.Builder
 	for line := range strings.Lines(table) {
 		lines.WriteString("\n" + strings.Join(strings.Fields(line), " "))
 	}
-	if got := lines.String() + "\n"; got != table44 {
-		t.Errorf("ipvsadm prints%s\nwant%s", got, table44)
+	return lines.String() + "\n"
+}
+
+// followed is a balancer in a pod whose servers are the pods of a Service. The agent's API server is api.
+const followed = `node: {name: lb1, interfaces: [eth0], drainTimeout: 0s}
+dataplane: {kind: ipvs}
+services:
+  - name: web
+    address: 10.1.1.1
+    port: 80
+    forward: nat
+    scheduler: rr
+    backends: {service: shop, port: http}
+`
+
+// IPVS has a table as in figure 4.4 while pods come and go: an EndpointSlice changes it, and packets follow.
+func TestIPVSFollowsService(t *testing.T) {
+	topology := ecmp(t, lb.NAT, len(servers))
+	lb1 := topology.Host(balancer)
+	lb1.Files[netlab.AgentFile], lb1.Files["kubeconfig"] = followed, kubeconfig
+	lb1.Processes[0].Args = append(lb1.Processes[0].Args, "--kubeconfig", "kubeconfig", "--namespace", apiNamespace)
+	topology.Services = topology.Services[:1]
+	l := lab{harness.BringUp(t, "follow", topology), "ipvs"}
+	api := newAPI(t, l)
+	one, two := topology.Services[0].Backends[0].Address.String(), topology.Services[0].Backends[1].Address.String()
+	for _, step := range []struct {
+		endpoints []endpoint
+		weights   map[string]int
+		answer    []string
+	}{
+		{[]endpoint{{one, false}}, map[string]int{one: 1}, servers[:1]},
+		{[]endpoint{{one, false}, {two, false}}, map[string]int{one: 1, two: 1}, servers},
+		{[]endpoint{{one, true}, {two, false}}, map[string]int{one: 0, two: 1}, servers[1:]},
+		{[]endpoint{{two, false}}, map[string]int{two: 1}, servers[1:]},
+		{[]endpoint{{one, false}, {two, false}}, map[string]int{one: 1, two: 1}, servers},
+	} {
+		api.set(step.endpoints)
+		var want strings.Builder
+		want.WriteString("\nProt LocalAddress:Port Scheduler Flags\n-> RemoteAddress:Port Forward Weight ActiveConn InActConn\nTCP 10.1.1.1:80 rr\n")
+		for _, address := range slices.Sorted(maps.Keys(step.weights)) {
+			fmt.Fprintf(&want, "-> %s:8080 Masq %d\n", address, step.weights[address])
+		}
+		var got string
+		if !harness.Within(patience, func() bool {
+			got = connections.ReplaceAllString(l.ipvsadm(t), "$1")
+			return got == want.String()
+		}) {
+			t.Fatalf("ipvsadm prints%s\nwant%s", got, want.String())
+		}
+		if answers := l.Gets(t, client, harness.Origin(harness.VIP4), 10); !slices.Equal(slices.Sorted(maps.Keys(answers)), step.answer) {
+			t.Errorf("answers by %v, want %v", answers, step.answer)
+		}
 	}
 }
+
+// connections are the numbers of connections of a server.
+var connections = regexp.MustCompile(`(?m)(Masq \d+) \d+ \d+$`)
