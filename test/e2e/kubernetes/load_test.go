@@ -72,10 +72,11 @@ type toll struct {
 	Broken []breakage
 }
 
-// breakage is the end of a connection with a pod; it is empty if none has answered.
+// breakage is the end of a connection with a pod, which is empty if none has answered, and when it began.
 type breakage struct {
-	pod string
-	err error
+	pod   string
+	began time.Time
+	err   error
 }
 
 func (b breakage) String() string { return b.pod + ": " + b.err.Error() }
@@ -236,6 +237,7 @@ func dialFrom(ctx context.Context, port int, address string) (net.Conn, error) {
 // talk asks on a connection until it ends, the load does, or that was enough.
 func (l *load) talk(conn net.Conn, address string, requests int) {
 	c := harness.NewClient(conn)
+	opened := time.Now()
 	l.count(func(t *toll) { t.Connections++ })
 	for ; requests > 0 && l.over.Err() == nil; requests-- {
 		began := time.Now()
@@ -251,7 +253,7 @@ func (l *load) talk(conn net.Conn, address string, requests int) {
 			return
 		case err != nil:
 			l.count(func(t *toll) {
-				t.Broken = append(t.Broken, breakage{c.Server, fmt.Errorf("%s to %s: %w", conn.LocalAddr(), address, err)})
+				t.Broken = append(t.Broken, breakage{c.Server, opened, fmt.Errorf("%s to %s: %w", conn.LocalAddr(), address, err)})
 			})
 			return
 		}

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,8 +33,10 @@ func TestContainer(t *testing.T) {
 	l := bringUp(t, "container", topology)
 	c := newContainer(t, l)
 
+	started := time.Now()
 	c.run(t, c.lines)
 	l.awaitRouteOf(t, harness.VIP4, "lb1", "lb2")
+	t.Logf("image loaded, container started, route in the router's table: %s", time.Since(started).Round(time.Millisecond))
 	if said := c.run(t, "podman exec fairlead fairlead routes"); !strings.Contains(said, harness.VIP4) {
 		t.Errorf("fairlead routes in the container:\n%s", said)
 	}
