@@ -12,7 +12,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
+
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // Octavia's API takes a second of the processor for a load balancer of ten members. So only the first one is made by
@@ -92,7 +96,8 @@ func (t *testbed) copyDocuments(ctx context.Context, of balancer, count int) err
 		return err
 	}
 	client := http.Client{Transport: t.Transport()}
-	send := func(method, id string, body []byte) ([]byte, error) {
+	var send func(method, id string, body []byte) ([]byte, error)
+	send = func(method, id string, body []byte) ([]byte, error) {
 		url := "http://" + proxyAddress + "/v1/projects/" + of.Project + "/loadbalancers/" + id
 		request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 		if err != nil {
@@ -106,6 +111,13 @@ func (t *testbed) copyDocuments(ctx context.Context, of balancer, count int) err
 		}
 		defer response.Body.Close()
 		answer, err := io.ReadAll(response.Body)
+		if response.StatusCode == http.StatusTooManyRequests { // the server's bound of a client's requests
+			seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
+			if err := netlab.Sleep(ctx, time.Duration(max(1, seconds))*time.Second); err != nil {
+				return nil, err
+			}
+			return send(method, id, body)
+		}
 		if err == nil && response.StatusCode/100 != 2 {
 			err = fmt.Errorf("%s load balancer %s: status %s: %s", method, id, response.Status, answer)
 		}
