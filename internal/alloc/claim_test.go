@@ -110,6 +110,13 @@ func TestClaim(t *testing.T) {
 			{"f key=k port=443/tcp", "10.0.0.1 four"},
 			{"b key=k", "10.0.0.2 both"}, // it may not go on sharing
 		}},
+		{"a conflict names the first owner by name, not the latest", [][2]string{
+			{"b port=80/tcp key=k want=10.0.9.1", "10.0.9.1 reserved"},
+			{"a port=81/tcp key=k want=10.0.9.1", "10.0.9.1 reserved"},
+			{"c port=82/tcp want=10.0.9.1", "error: address 10.0.9.1: assigned to Service shop/a, and the sharing keys differ"},
+			{"a port=83/tcp key=k want=10.0.9.1", "10.0.9.1 reserved"},
+			{"c port=82/tcp want=10.0.9.1", "error: address 10.0.9.1: assigned to Service shop/a, and the sharing keys differ"},
+		}},
 		{"not sharing", [][2]string{
 			{"a key=k want=10.0.9.1", "10.0.9.1 reserved"},
 			{"b key=k want=10.0.9.1", "error: address 10.0.9.1: assigned to Service shop/a, and both have port 80/tcp"},

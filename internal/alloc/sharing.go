@@ -49,14 +49,19 @@ func (a *Allocator) unshare(t *holder, address netip.Addr) {
 	}
 }
 
-// checkSharing returns an error if a holder can't share an address with its holders.
+// checkSharing returns an error if a holder can't share an address with its holders. It names the first one by
+// name: their order changes with each update, and the error of a status must not.
 func (a *Allocator) checkSharing(t *holder, address netip.Addr) error {
+	var first *holder
 	for _, other := range a.holders[address] {
-		if why := t.sharingConflict(other); other != t && why != "" {
-			return errorf(Taken, "address %s: assigned to %s, and %s", address, other.owner, why)
+		if other != t && t.sharingConflict(other) != "" && (first == nil || other.owner.Compare(first.owner) < 0) {
+			first = other
 		}
 	}
-	return nil
+	if first == nil {
+		return nil
+	}
+	return errorf(Taken, "address %s: assigned to %s, and %s", address, first.owner, t.sharingConflict(first))
 }
 
 // sharingConflict says why two holders can't share an address, "" if they can.
