@@ -12,11 +12,6 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-
-	core "k8s.io/api/core/v1"
-	discovery "k8s.io/api/discovery/v1"
-	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 )
 
 const (
@@ -33,10 +28,13 @@ current-context: c
 // api is an API server for one EndpointSlice of the Service "shop", on the balancer: guests have no Kubernetes.
 type api struct {
 	mu      sync.Mutex
-	slice   discovery.EndpointSlice
+	slice   object
 	version int
 	changed chan struct{} // closed at the next change
 }
+
+// object is one of Kubernetes, or a part of it, as JSON has it.
+type object = map[string]any
 
 // endpoint is a server's address; one that terminates isn't ready, and still serves.
 type endpoint struct {
@@ -72,26 +70,28 @@ func (a *api) set(endpoints []endpoint) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.version++
-	a.slice = discovery.EndpointSlice{
-		TypeMeta: meta.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
-		ObjectMeta: meta.ObjectMeta{
-			Name: "shop", Namespace: apiNamespace, UID: "1", ResourceVersion: strconv.Itoa(a.version),
-			Labels: map[string]string{discovery.LabelServiceName: "shop"},
-		},
-		AddressType: discovery.AddressTypeIPv4,
-		Ports:       []discovery.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080), Protocol: ptr.To(core.ProtocolTCP)}},
-	}
+	listed := []object{}
 	for _, e := range endpoints {
-		a.slice.Endpoints = append(a.slice.Endpoints, discovery.Endpoint{
-			Addresses:  []string{e.address},
-			Conditions: discovery.EndpointConditions{Ready: ptr.To(!e.terminating), Serving: ptr.To(true), Terminating: ptr.To(e.terminating)},
+		listed = append(listed, object{
+			"addresses":  []string{e.address},
+			"conditions": object{"ready": !e.terminating, "serving": true, "terminating": e.terminating},
 		})
+	}
+	a.slice = object{
+		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+		"metadata": object{
+			"name": "shop", "namespace": apiNamespace, "uid": "1", "resourceVersion": strconv.Itoa(a.version),
+			"labels": object{"kubernetes.io/service-name": "shop"},
+		},
+		"addressType": "IPv4",
+		"ports":       []object{{"name": "http", "port": 8080, "protocol": "TCP"}},
+		"endpoints":   listed,
 	}
 	close(a.changed)
 	a.changed = make(chan struct{})
 }
 
-func (a *api) get() (discovery.EndpointSlice, int, <-chan struct{}) {
+func (a *api) get() (object, int, <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.slice, a.version, a.changed
@@ -107,14 +107,13 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 	case query.Get("sendInitialEvents") != "":
 		w.WriteHeader(http.StatusUnprocessableEntity)
-		_ = json.NewEncoder(w).Encode(meta.Status{
-			TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: meta.StatusFailure,
-			Reason: meta.StatusReasonInvalid, Code: http.StatusUnprocessableEntity,
+		_ = json.NewEncoder(w).Encode(object{
+			"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "Invalid", "code": http.StatusUnprocessableEntity,
 		})
 	case query.Get("watch") == "":
-		_ = json.NewEncoder(w).Encode(discovery.EndpointSliceList{
-			TypeMeta: meta.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSliceList"},
-			ListMeta: meta.ListMeta{ResourceVersion: strconv.Itoa(version)}, Items: []discovery.EndpointSlice{slice},
+		_ = json.NewEncoder(w).Encode(object{
+			"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSliceList",
+			"metadata": object{"resourceVersion": strconv.Itoa(version)}, "items": []object{slice},
 		})
 	default:
 		seen, _ := strconv.Atoi(query.Get("resourceVersion"))
@@ -128,7 +127,7 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request, seen int) {
 		slice, version, changed := a.get()
 		if version > seen {
 			seen = version
-			if err := json.NewEncoder(w).Encode(map[string]any{"type": "MODIFIED", "object": slice}); err != nil {
+			if err := json.NewEncoder(w).Encode(object{"type": "MODIFIED", "object": slice}); err != nil {
 				return
 			}
 		}
