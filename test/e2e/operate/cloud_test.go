@@ -82,6 +82,9 @@ func cloudTopology(t *testing.T, tokens, nodeToken string) netlab.Topology {
 	netlab.PlugRouter(&topology, netlab.Interface{Name: "eth3", VLAN: clientVLAN, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.5.1/24")}})
 	router.Neighbours = append(router.Neighbours, netlab.Neighbour{Interface: "eth3", Address: nextHop, MAC: balancer.Interfaces[0].MAC})
 	settings := balancer.Agent.With(nil)
+	for i := range settings.BGP.Peers { // requests are counted: a busy machine delays an agent for more than BFD's 300 ms
+		settings.BGP.Peers[i].BFD = &bgp.BFD{Interval: time.Second, Multiplier: bgp.DefaultBFD.Multiplier}
+	}
 	settings.BGP.Policies = []bgp.Policy{{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, VLAN: clientVLAN, NextHop4: nextHop}}
 	file, found := strings.CutSuffix(settings.YAML(), "services: []\n")
 	if !found {
