@@ -23,6 +23,7 @@ func testGreedyTenant(t *testing.T, i *installation) {
 	i.Kubectl(t, "create", "namespace", namespace)
 	defer i.Kubectl(t, "delete", "namespace", namespace)
 	i.scale(t, 3)
+	i.awaitRoutes(t, i.vips(t, "web"), i.names()...) // also where no step comes before this one
 	services := i.Clients().CoreV1().Services(namespace)
 	create := func(name string, change func(*core.ServiceSpec)) {
 		t.Helper()
