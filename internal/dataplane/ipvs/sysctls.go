@@ -58,7 +58,7 @@ func (k *kernel) tune(svc *lb.Service) error {
 		}
 		switch err := k.set(i, s); {
 		case err == nil:
-		case s.without != "":
+		case s.without != "" && (errors.Is(err, errReadOnly) || errors.Is(err, errMissing)):
 			k.log.Warn("sysctl can't be set", slog.String("sysctl", s.name()), slog.Any("error", err), slog.String("without", s.without))
 		default:
 			return fmt.Errorf("%s needs %s=%d: %w", svc.Forward, s.name(), s.value, err)
@@ -106,6 +106,13 @@ func (k *kernel) restore() error {
 	return nil
 }
 
+// Reasons why a container can't change a setting: only these may leave it as it is.
+var (
+	errReadOnly = errors.New("/proc/sys is read-only: set it by securityContext.sysctls of the pod, the CNI plugin tuning, " +
+		"--sysctl of a container engine, or mount the node's /proc/sys/net at /host/proc/sys/net")
+	errMissing = errors.New("this network namespace doesn't have it")
+)
+
 // procSys has the settings; hostSys is where the chart mounts the node's /proc/sys/net, as a container's own is
 // read-only. A file there belongs to the opener's network namespace, too. A test has others.
 var procSys, hostSys = "/proc/sys", "/host/proc/sys"
@@ -117,6 +124,9 @@ func (s sysctl) name() string { return strings.ReplaceAll(s.path, "/", ".") }
 
 func (s sysctl) read() (int, error) {
 	text, err := os.ReadFile(s.file())
+	if errors.Is(err, os.ErrNotExist) {
+		err = errMissing
+	}
 	if err != nil {
 		return 0, fmt.Errorf("sysctl %s: %w", s.path, err)
 	}
@@ -133,8 +143,7 @@ func (s sysctl) write(value int) error {
 	if errors.Is(err, unix.EROFS) {
 		err = os.WriteFile(filepath.Join(hostSys, s.path), text, 0)
 		if errors.Is(err, os.ErrNotExist) {
-			return errors.New("/proc/sys is read-only: set it by securityContext.sysctls of the pod, the CNI plugin tuning, " +
-				"--sysctl of a container engine, or mount the node's /proc/sys/net at /host/proc/sys/net")
+			return errReadOnly
 		}
 	}
 	if err != nil {

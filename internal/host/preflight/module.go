@@ -125,7 +125,7 @@ func sysctls(facts Facts) Finding {
 	switch {
 	case facts.SysctlErr == nil:
 	case errors.Is(facts.SysctlErr, unix.EROFS):
-		f.Result, f.Found = Warn, "/proc/sys is read-only: nat isn't possible, and connections to dead backends hang until they expire"
+		f.Result, f.Found = Warn, "/proc/sys is read-only: nat needs net.ipv4.vs.conntrack=1 there, and connections to dead backends hang until they expire"
 		f.Fix = "set net.ipv4.vs.* in the container, or mount the node's /proc/sys/net at /host/proc/sys/net (docs/design/ipvs.md)"
 	default:
 		f.Result, f.Found, f.Fix = Fail, "/proc/sys/net: "+facts.SysctlErr.Error(), "run it as root"

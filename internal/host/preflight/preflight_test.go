@@ -162,7 +162,7 @@ func TestCheck(t *testing.T) {
 			name:   "read-only sysctls",
 			change: func(f *Facts) { f.SysctlErr = unix.EROFS },
 			needs:  Needs{IPVS: Required},
-			want:   []string{"warn sysctls: /proc/sys is read-only: nat isn't possible, and connections to dead backends hang until they expire"},
+			want:   []string{"warn sysctls: /proc/sys is read-only: nat needs net.ipv4.vs.conntrack=1 there, and connections to dead backends hang until they expire"},
 		},
 		{name: "read-only sysctls, without ipvs", change: func(f *Facts) { f.SysctlErr = unix.EROFS }, needs: Needs{IPVS: Optional}},
 		{
