@@ -150,10 +150,10 @@ func wholeWeight(services []*lb.Service) int {
 	return 1
 }
 
-// serverID is the address of a backend in IPVS. Port 0, only with a firewall mark, is the
-// packet's: the services have several ports, which aren't translated.
+// serverID is the address of a backend in IPVS. Port 0 is the packet's: with l2dsr, so that a change of the
+// mode makes another server, and if services of a firewall mark have several ports.
 func serverID(services []*lb.Service, b lb.Backend) lb.BackendID {
-	if slices.ContainsFunc(services, func(s *lb.Service) bool { return s.Port != services[0].Port }) {
+	if services[0].Forward == lb.L2DSR || slices.ContainsFunc(services, func(s *lb.Service) bool { return s.Port != services[0].Port }) {
 		return netip.AddrPortFrom(b.Address, 0)
 	}
 	return b.ID()

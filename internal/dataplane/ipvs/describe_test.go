@@ -58,7 +58,7 @@ func TestDescribe(t *testing.T) {
 		{"persistence", func(s *lb.Service) {
 			s.Scheduler, s.Affinity, s.AffinityTimeout = lb.SchedulerWLC, lb.AffinityClient, 1500*time.Millisecond
 		}, "wlc 0x1 2s; 10.0.2.1:80 method 0 weight 1; 10.0.2.2:80 method 0 weight 1"},
-		{"l2dsr", func(s *lb.Service) { s.Forward = lb.L2DSR }, "mh 0x18; 10.0.2.1:80 method 3 weight 1; 10.0.2.2:80 method 3 weight 1"},
+		{"l2dsr", func(s *lb.Service) { s.Forward = lb.L2DSR }, "mh 0x18; 10.0.2.1:0 method 3 weight 1; 10.0.2.2:0 method 3 weight 1"},
 		{"ipip", func(s *lb.Service) { s.Forward = lb.IPIP }, "mh 0x18; 10.0.2.1:80 method 2 weight 1; 10.0.2.2:80 method 2 weight 1"},
 		{"gue", func(s *lb.Service) {
 			s.Forward, s.Backends[1].Address = lb.GUE, netip.MustParseAddr("fd00::2")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -76,7 +77,8 @@ func (k *kernel) read(i id) (*description, error) {
 }
 
 // program replaces an IPVS service, nil if there is none, by the wanted one. New servers
-// come before others leave. Those in keep are not deleted.
+// come before others leave. Those in keep are not deleted, and a server of the mode before stays, with
+// weight 0, until its connections have ended.
 func (k *kernel) program(is *description, want description, keep bool) error {
 	created := is == nil
 	if created {
@@ -115,8 +117,23 @@ func (k *kernel) program(is *description, want description, keep bool) error {
 	if keep {
 		return nil
 	}
-	for _, s := range present {
-		if err := k.ipvs.changeServer(commandDeleteServer, want.virtual.id, s); err != nil {
+	if len(present) == 0 {
+		return nil
+	}
+	now, err := k.ipvs.servers(want.virtual.id)
+	if err != nil {
+		return err
+	}
+	for _, s := range now {
+		if _, leaves := present[s.BackendID]; !leaves {
+			continue
+		}
+		command := uint8(commandDeleteServer)
+		used := s.active > 0 || want.virtual.protocol != lb.TCP && s.inactive > 0
+		if used && slices.ContainsFunc(want.servers, func(w server) bool { return w.Addr() == s.Addr() && w.method != s.method }) {
+			command, s.weight = commandSetServer, 0
+		}
+		if err := k.ipvs.changeServer(command, want.virtual.id, s.server); err != nil {
 			return err
 		}
 	}

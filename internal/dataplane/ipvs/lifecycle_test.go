@@ -204,9 +204,6 @@ func TestReadOnlySysctls(t *testing.T) {
 		svc := service(vip4, lb.TCP, forward)
 		w.update(p, svc, 2)
 		w.reach(svc.VIP, "server1", "server2")
-		if err := p.Delete(t.Context(), svc.VIP); err != nil {
-			t.Fatal(err)
-		}
 	}
 	svc := service(vip6, lb.TCP, lb.NAT)
 	refused := func() {

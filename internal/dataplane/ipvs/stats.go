@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"fairlead.io/fairlead/internal/dataplane"
@@ -132,8 +133,10 @@ func (p *Plane) stats(vip lb.VIP, v liveVirtual, servers []liveServer) (s datapl
 	}
 	for _, b := range p.backends(vip, servers) {
 		var share dataplane.Traffic
-		if at, found := findServer(servers, p.serverID(vip, b)); found && first {
-			share = servers[at].traffic()
+		if first {
+			for _, one := range serversOf(servers, b) {
+				share = share.Add(one.traffic())
+			}
 		}
 		s.Backends, s.Shares = append(s.Backends, b), append(s.Shares, share)
 	}
@@ -187,18 +190,19 @@ func (p *Plane) backends(vip lb.VIP, servers []liveServer) []lb.Backend {
 	return all
 }
 
-// serverID is the address of a service's backend in IPVS.
-func (p *Plane) serverID(vip lb.VIP, b lb.Backend) lb.BackendID {
-	s, known := p.services[vip]
-	if !known {
-		return b.ID()
+// serversOf are IPVS's servers of a backend, of its service's mode before too.
+func serversOf(servers []liveServer, b lb.Backend) []liveServer {
+	at, _ := slices.BinarySearchFunc(servers, b.Address, func(s liveServer, a netip.Addr) int { return s.Addr().Compare(a) })
+	var of []liveServer
+	for _, s := range servers[at:] {
+		if s.Addr() != b.Address {
+			break
+		}
+		if s.Port() == 0 || s.Port() == b.Port {
+			of = append(of, s)
+		}
 	}
-	group, _ := p.group(vip, s.FirewallMark, s.Service)
-	return serverID(group, b)
-}
-
-func findServer(servers []liveServer, id lb.BackendID) (int, bool) {
-	return slices.BinarySearchFunc(servers, id, func(s liveServer, id lb.BackendID) int { return s.Compare(id) })
+	return of
 }
 
 // CountFlows counts the active connections of all backends: with TCP the established ones,
@@ -211,13 +215,12 @@ func (p *Plane) CountFlows(ctx context.Context) (dataplane.FlowCounts, error) {
 			return
 		}
 		for _, b := range p.backends(vip, servers) {
-			at, found := findServer(servers, p.serverID(vip, b))
-			if !found {
-				continue
-			}
-			n := servers[at].active
-			if vip.Protocol == lb.UDP {
-				n += servers[at].inactive
+			n := 0
+			for _, s := range serversOf(servers, b) {
+				n += s.active
+				if vip.Protocol == lb.UDP {
+					n += s.inactive
+				}
 			}
 			if n > 0 {
 				if counts[vip] == nil {

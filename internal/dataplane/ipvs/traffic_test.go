@@ -5,6 +5,7 @@
 package ipvs
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -65,6 +66,48 @@ func checkCounts(t *testing.T, p *Plane, svc *lb.Service, connections uint64) er
 		return fmt.Errorf("%d packets left by forward_%s, %d were counted", n, svc.Forward, got.Packets)
 	}
 	return nil
+}
+
+// A service changes its mode: connections keep theirs while they send, and new ones reach both servers.
+func TestModeChanges(t *testing.T) {
+	w := newLab(t)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		p := w.open()
+		svc := service(vip, lb.TCP, lb.NAT)
+		var sessions []*session
+		for _, forward := range []lb.Forward{lb.NAT, lb.L2DSR, lb.IPIP, lb.L2DSR, lb.GUE, lb.L2DSR, lb.NAT, lb.IPIP} {
+			svc = changed(svc, func(s *lb.Service) { s.Forward = forward })
+			w.update(p, svc, 2)
+			for _, s := range sessions {
+				w.stays(s)
+			}
+			w.reach(svc.VIP, "server1", "server2")
+			sessions = append(sessions, w.must(svc.VIP), w.must(svc.VIP))
+			w.eventually(func() error {
+				n := 0
+				counts, err := p.CountFlows(t.Context())
+				for _, of := range counts[svc.VIP] {
+					n += of
+				}
+				if n != len(sessions) {
+					err = errors.Join(err, fmt.Errorf("%d connections of %d", n, len(sessions)))
+				}
+				return err
+			})
+		}
+		for _, s := range sessions {
+			_ = s.Close()
+		}
+		// The servers of the modes before leave with the update after their last connections.
+		w.eventually(func() error {
+			w.update(p, svc, 2)
+			servers, err := p.kernel.ipvs.servers(idOf(svc.VIP, 0))
+			if len(servers) != 2 {
+				err = errors.Join(err, fmt.Errorf("servers %+v", servers))
+			}
+			return err
+		})
+	}
 }
 
 // NAT translates ports.

@@ -201,7 +201,7 @@ func (l *lab) checkUndisturbed(t *testing.T, balancers ...string) {
 	t.Helper()
 	for _, name := range balancers {
 		if peer := l.Routes(t, name).Peers[0]; peer.State != bgp.Established || peer.Flaps > 0 {
-			t.Errorf("%s: the session with %s is %s and ended %d times", name, peer.Address, peer.State, peer.Flaps)
+			t.Errorf("%s: the session with %s is %s since %s and ended %d times, and BFD's %d times", name, peer.Address, peer.State, peer.Since, peer.Flaps, peer.BFDFlaps)
 		}
 	}
 }
