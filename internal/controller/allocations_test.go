@@ -331,7 +331,11 @@ func TestForbiddenSegments(t *testing.T) {
 		t.Errorf("enqueued %v, want %v", *enqueued, want)
 	}
 	compare(t, "allowed", l.Get(q.Owner).Addresses, q.Wanted)
+	*enqueued = nil
 	l.SetGroups(nil)
+	if want := []string{"tenant"}; !slices.Equal(*enqueued, want) {
+		t.Errorf("not any more: enqueued %v, want %v", *enqueued, want)
+	}
 	refused("not any more", "10.0.0.21")
 }
 

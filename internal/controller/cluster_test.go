@@ -404,7 +404,7 @@ func (w *testCluster) node(name string, labels map[string]string) *corev1.Node {
 	return n
 }
 
-// ready writes a node's condition Ready.
+// ready writes a node's status, with the condition Ready.
 func (w *testCluster) ready(n *corev1.Node, ready bool) {
 	w.Helper()
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: truth(ready)}}
@@ -413,7 +413,7 @@ func (w *testCluster) ready(n *corev1.Node, ready bool) {
 		if err != nil {
 			fresh := &corev1.Node{}
 			if err := w.Get(w.Context(), client.ObjectKeyFromObject(n), fresh); err == nil {
-				fresh.Status.Conditions = n.Status.Conditions
+				fresh.Status = n.Status
 				*n = *fresh
 			}
 		}

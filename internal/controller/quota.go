@@ -118,6 +118,11 @@ func (l *allocations) SetGroups(groups []v1alpha1.LoadBalancerGroup) {
 		policy, _ := spec.NewPolicy(&g.Spec.LoadBalancers)
 		l.groups = append(l.groups, groupRule{g.UID, g.Generation, filter, policy, spec.BoundsOf(g)})
 	}
+	for owner, r := range l.records {
+		if !r.pending && l.groups.refuse(r.request, l.namespaces[owner.Namespace]) != nil {
+			l.enqueue(owner) // keeps its address, and says why it would get no other
+		}
+	}
 	l.supplyChanged = true
 	l.serveWaiting()
 }
