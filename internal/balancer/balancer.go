@@ -27,6 +27,7 @@ import (
 	"fairlead.io/fairlead/internal/bgp/speaker"
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/dataplane/ipvs"
 	"fairlead.io/fairlead/internal/host/bpffs"
 	"fairlead.io/fairlead/internal/host/preflight"
 	"fairlead.io/fairlead/internal/httpd/review"
@@ -94,7 +95,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		defer page.Close() // in case it isn't served
 	}
 	events := observe.NewRecorder(o.Log)
-	dp, err := plane.Open(conf, pins, events, o.Log)
+	dp, err := withModule(ctx, terminate, o.Log, func() (agent.Plane, error) { return plane.Open(conf, pins, events, o.Log) })
 	if err != nil {
 		return err
 	}
@@ -134,6 +135,31 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	o.Log.Info("agent stopped, the kernel keeps balancing", "pins", pins)
 	return nil
+}
+
+// moduleInterval is how often a kernel module is looked for that is missing.
+const moduleInterval = 5 * time.Second
+
+// withModule opens a data plane, again and again while the kernel lacks a module that it needs: once that is loaded no
+// restart is needed. It gives up when ctx or terminate ends.
+func withModule[P any](ctx context.Context, terminate <-chan struct{}, log *slog.Logger, open func() (P, error)) (P, error) {
+	for waiting := false; ; waiting = true {
+		p, err := open()
+		missing, is := errors.AsType[*ipvs.MissingError](err)
+		if !is {
+			return p, err
+		}
+		if !waiting {
+			log.Error("waiting for a kernel module", "module", missing.Module, "error", err)
+		}
+		select {
+		case <-time.After(moduleInterval):
+		case <-ctx.Done():
+			return p, err
+		case <-terminate:
+			return p, err
+		}
+	}
 }
 
 // signalled returns an agent's context in the place of its command's: it ends on

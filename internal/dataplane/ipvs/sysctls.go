@@ -58,7 +58,7 @@ func (k *kernel) tune(svc *lb.Service) error {
 		}
 		switch err := k.set(i, s); {
 		case err == nil:
-		case s.without != "" && (errors.Is(err, errReadOnly) || errors.Is(err, errMissing)):
+		case s.without != "" && (errors.Is(err, errNotWritable) || errors.Is(err, errMissing)):
 			k.log.Warn("sysctl can't be set", slog.String("sysctl", s.name()), slog.Any("error", err), slog.String("without", s.without))
 		default:
 			return fmt.Errorf("%s needs %s=%d: %w", svc.Forward, s.name(), s.value, err)
@@ -98,7 +98,7 @@ func (k *kernel) restore() error {
 		} else if value != s.value {
 			continue
 		}
-		if err := s.write(earlier); err != nil {
+		if err := s.write(earlier); err != nil && !errors.Is(err, errNotWritable) { // so it wasn't written before
 			return err
 		}
 	}
@@ -108,9 +108,9 @@ func (k *kernel) restore() error {
 
 // Reasons why a container can't change a setting: only these may leave it as it is.
 var (
-	errReadOnly = errors.New("/proc/sys is read-only: set it by securityContext.sysctls of the pod, the CNI plugin tuning, " +
-		"--sysctl of a container engine, or mount the node's /proc/sys/net at /host/proc/sys/net")
-	errMissing = errors.New("this network namespace doesn't have it")
+	errNotWritable = errors.New("/proc/sys can't be written here: set it by securityContext.sysctls of the pod, the CNI plugin tuning, " +
+		"--sysctl of a container engine, or on the machine, or mount the node's /proc/sys/net at /host/proc/sys/net")
+	errMissing = errors.New("this network namespace doesn't have it, as in a user namespace before Linux 6.10")
 )
 
 // procSys has the settings; hostSys is where the chart mounts the node's /proc/sys/net, as a container's own is
@@ -140,10 +140,10 @@ func (s sysctl) read() (int, error) {
 func (s sysctl) write(value int) error {
 	text := []byte(strconv.Itoa(value))
 	err := os.WriteFile(s.file(), text, 0)
-	if errors.Is(err, unix.EROFS) {
+	if refused(err) {
 		err = os.WriteFile(filepath.Join(hostSys, s.path), text, 0)
-		if errors.Is(err, os.ErrNotExist) {
-			return errReadOnly
+		if refused(err) || errors.Is(err, os.ErrNotExist) {
+			return errNotWritable
 		}
 	}
 	if err != nil {
@@ -151,6 +151,9 @@ func (s sysctl) write(value int) error {
 	}
 	return nil
 }
+
+// refused reports that a file system is read-only, or that a security module refuses to write there.
+func refused(err error) bool { return errors.Is(err, unix.EROFS) || errors.Is(err, os.ErrPermission) }
 
 // keepSetting records the earlier value of a sysctl, unless there is one.
 func (t *tables) keepSetting(number, value int) error {

@@ -135,7 +135,13 @@ func (f *Follower) Set(ctx context.Context, services []lb.Service, from map[lb.V
 		if !is {
 			continue
 		}
-		e := before[s.VIP]
+		e, was := before[s.VIP], []lb.Backend(nil)
+		switch {
+		case before == nil:
+			was = f.earlierOf(s.VIP)
+		case e != nil && e.service.Forward == s.Forward:
+			was = e.service.Backends // of another name, drained unless the next one has them
+		}
 		if e != nil && e.Follow == where && e.service.Forward == s.Forward { // all that answers depend on, with the VIP
 			s.Backends = e.service.Backends
 			e.service, e.state.Service = s, s.Name
@@ -143,7 +149,7 @@ func (f *Follower) Set(ctx context.Context, services []lb.Service, from map[lb.V
 		} else {
 			e = &followed{Follow: where, service: s}
 			e.state = source.FollowedBackends{Service: s.Name, From: where.String(), Awaited: before == nil}
-			f.start(ctx, e)
+			f.start(ctx, e, was)
 		}
 		f.all[s.VIP] = e
 	}
@@ -152,8 +158,8 @@ func (f *Follower) Set(ctx context.Context, services []lb.Service, from map[lb.V
 	}
 }
 
-// start follows the backends of a service.
-func (f *Follower) start(ctx context.Context, e *followed) {
+// start follows the backends of a service, which had others before.
+func (f *Follower) start(ctx context.Context, e *followed, was []lb.Backend) {
 	f.saving.Do(func() {
 		_ = os.MkdirAll(f.StateDir, 0o700) // saving fails without
 		f.running.Go(func() { f.saver.Run(ctx) })
@@ -164,7 +170,7 @@ func (f *Follower) start(ctx context.Context, e *followed) {
 	report := func(backends []lb.Backend, problems []string, err error) { f.answered(e, backends, problems, err) }
 	f.running.Go(func() {
 		if e.DNS != "" {
-			newNames(e.Follow, s, f.dns.ask, f.earlierOf(s.VIP)).follow(following, report)
+			newNames(e.Follow, s, f.dns.ask, was).follow(following, report)
 		} else if endpoints, err := f.endpoints(); err != nil {
 			report(nil, nil, err)
 		} else {

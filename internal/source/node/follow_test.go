@@ -221,6 +221,9 @@ func TestFileFollows(t *testing.T) {
 	}
 	n.set(map[string]string{"a.test.": "10.0.0.1 10.0.0.2", "b.test.": "10.0.0.3"})
 	r.expect("s0: 10.0.0.3")
+	// The backends of the name before leave as records do.
+	r.write(a, a)
+	r.expect("s0: 10.0.0.1 10.0.0.2 10.0.0.3")
 }
 
 // The next agent serves the last answers while there is none; nothing is left of them after Forget.
