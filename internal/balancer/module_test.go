@@ -12,7 +12,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/ipvs"
 )
 
-// An agent whose kernel lacks a module opens its data plane once the module is there, and ends if it is told to.
+// An agent whose kernel lacks a module opens its data plane once the module is there, and ends when it is stopped.
 func TestMissingModule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		loaded, began := time.Now().Add(time.Minute), time.Now()
@@ -30,7 +30,7 @@ func TestMissingModule(t *testing.T) {
 		loaded = time.Now().Add(time.Hour)
 		time.AfterFunc(time.Minute, func() { close(terminate) })
 		if _, err := withModule(t.Context(), terminate, slog.New(slog.DiscardHandler), open); err == nil || time.Now().After(loaded) {
-			t.Errorf("told to end: %v", err)
+			t.Errorf("stopped: %v", err)
 		}
 	})
 }

@@ -28,7 +28,7 @@ const program = "balancer_bpfel.o"
 // provider has the package for OpenStack's Octavia, in Python.
 const provider = "octavia/src"
 
-// measures lists the code that each bench measures: programs by their file name, and
+// measures lists the code that each report is about: programs by their file name, and
 // packages by their folders, with the folders below them.
 var measures = map[string][]string{
 	"packet":     {program},
@@ -40,6 +40,12 @@ var measures = map[string][]string{
 	"kubernetes": {"internal/source/kube", "internal/controller"},
 	"api":        {"internal/apiserver", "internal/source/kube", "internal/controller"},
 	"openstack":  {provider, "internal/apiserver", "internal/source/api"},
+	// By tests, with -reports (package measured).
+	"pods":      {"internal/podroute"},
+	"container": {"internal/bgp"},
+	"sites":     {"internal/bgp"},
+	"cloud":     {"internal/routehook"},
+	"vrrp":      {"internal/bgp"},
 }
 
 // CommittedReport is a report of the tree.

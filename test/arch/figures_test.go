@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,12 +23,14 @@ var update = flag.Bool("update", false, "write the figures of reference/benchmar
 // report has the fields of a bench's report that pages show.
 type report struct {
 	Results []struct {
-		Name   string
-		Median float64
-		Labels map[string]string
+		Name, Unit       string
+		Median, Min, Max float64
+		Runs             int
+		Labels           map[string]string
 	}
 	Ratios   map[string]float64
 	Verdicts []struct {
+		Claim  string
 		Target string
 		Value  float64
 		Holds  bool
@@ -55,6 +59,8 @@ func TestFigures(t *testing.T) {
 			return m[1] + r.costs() + m[4]
 		case "throughput":
 			return m[1] + r.throughput() + m[4]
+		case "results":
+			return m[1] + r.results() + m[4]
 		}
 		t.Errorf("%s: unknown table %s", path, m[2])
 		return block
@@ -105,6 +111,36 @@ func (r report) ratios() string {
 		rows += fmt.Sprintf("| `%s` | %s | %s |\n", name, strconv.FormatFloat(r.Ratios[name], 'g', 3, 64), target)
 	}
 	return rows
+}
+
+// results has a row for each quantity, and one for each verdict.
+func (r report) results() string {
+	rounded := func(v float64) string { return strconv.FormatFloat(math.Round(v), 'f', 0, 64) }
+	var rows []string
+	for _, result := range r.Results {
+		name := result.Name
+		for _, key := range slices.Sorted(maps.Keys(result.Labels)) {
+			name += fmt.Sprintf(", %s: %s", key, result.Labels[key])
+		}
+		row := fmt.Sprintf("| %s | %s %s |", name, rounded(result.Median), result.Unit)
+		if result.Runs > 1 {
+			row = fmt.Sprintf("| %s | %s %s (%s to %s, %d times) |", name, rounded(result.Median), result.Unit, rounded(result.Min), rounded(result.Max), result.Runs)
+		}
+		rows = append(rows, row)
+	}
+	slices.Sort(rows)
+	for _, v := range r.Verdicts {
+		target := strings.NewReplacer("<=", "≤", ">=", "≥").Replace(v.Target)
+		if !v.Holds {
+			target += ": missed"
+		}
+		value := rounded(v.Value)
+		if v.Value < 100 {
+			value = strconv.FormatFloat(v.Value, 'g', 3, 64)
+		}
+		rows = append(rows, fmt.Sprintf("| %s | %s (%s) |", v.Claim, value, target))
+	}
+	return "| quantity | value |\n| --- | --- |\n" + strings.Join(rows, "\n") + "\n"
 }
 
 // costs has a row for each program of bench packet, with TCP over IPv4 and a column for

@@ -46,10 +46,11 @@ func (l *Lab) Load(t *testing.T, client string, length time.Duration, args ...st
 // also does when requests fail.
 func (w *Load) Wait(t *testing.T) int {
 	t.Helper()
-	return w.wait(t).Requests
+	return w.Result(t).Requests
 }
 
-func (w *Load) wait(t *testing.T) netlab.WrkResult {
+// Result waits for wrk's result, in which requests may have failed.
+func (w *Load) Result(t *testing.T) netlab.WrkResult {
 	t.Helper()
 	result, err := w.wrk.Wait()
 	if err != nil {
@@ -64,7 +65,7 @@ func (w *Load) wait(t *testing.T) netlab.WrkResult {
 // WaitFlawless is Wait, and no request may have failed.
 func (w *Load) WaitFlawless(t *testing.T) int {
 	t.Helper()
-	result := w.wait(t)
+	result := w.Result(t)
 	if result.Broken()+result.NotOK > 0 {
 		t.Errorf("requests failed: %s", result)
 	}

@@ -17,8 +17,10 @@ import (
 
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"fairlead.io/fairlead/lab/bench"
 	"fairlead.io/fairlead/test/cluster"
 	"fairlead.io/fairlead/test/fuzzrand"
+	"fairlead.io/fairlead/test/measured"
 )
 
 // podVIPs are the VIPs of two Deployments of balancer pods, by name.
@@ -74,7 +76,8 @@ func TestBalancerPods(t *testing.T) {
 	i.awaitPodRoutes(t, "second", 2)
 	first.goOn(t)
 	i.awaitPins(t, 1+2)
-	defer i.measureChanges(t, "first", *changes)
+	times := i.measureChanges(t, "first", *changes)
+	lost := bench.Runs{}
 	for name, l := range map[string]*load{"first": first, "second": second} {
 		toll := l.stop()
 		servers, err := i.podsOf(t.Context(), namespace, "server")
@@ -97,32 +100,52 @@ func TestBalancerPods(t *testing.T) {
 		for _, err := range toll.Lost {
 			t.Errorf("%s: %v", name, err)
 		}
+		lost = append(lost, float64(len(toll.Lost)))
 	}
+	measured.Write(t, root, "pods", func(r *bench.Report) {
+		r.Add("lost", "requests", lost, nil)
+		r.Judge("requests on new connections lost while balancers and servers are scaled and replaced", measured.Papers, bench.AtMost(0), lost.Sum())
+		wrong := 0
+		for change, of := range times {
+			wrong += of.wrong
+			r.Add("ready_ms", "ms", measured.Runs(of.ready...), map[string]string{"pods": change})
+			r.Add("routed_ms", "ms", measured.Runs(of.routed...), map[string]string{"pods": change})
+		}
+		r.Judge("routes to nodes without a ready balancer pod, 6.4", measured.Papers, bench.AtMost(0), float64(wrong))
+	})
 }
 
 // changes is how often the number of balancer pods changes in measureChanges.
 var changes = flag.Int("changes", 12, "changes of the number of balancer pods that are measured")
 
-// measureChanges sets the number of a Deployment's balancer pods, from one on, to random ones from 1 to 4, and logs
-// how long it takes until as many are ready, which is Kubernetes' share, and then until the router's table has exactly
-// their nodes (Takahashi, "A Study on Portable Load Balancer for Container Clusters", section 6.4: 1,200 changes). It
-// never has the node of a pod that was not ready.
-func (i *installation) measureChanges(t *testing.T, name string, count int) {
+// delays are the times after changes of the number of balancer pods: until as many are ready, which is Kubernetes'
+// share, and then until the router's table has exactly their nodes. Wrong tables had a node without a ready pod.
+type delays struct {
+	ready, routed []time.Duration
+	wrong         int
+}
+
+// measureChanges sets the number of a Deployment's balancer pods, from one on, to random ones from 1 to 4, and returns
+// the delays of "more" and of "fewer" (Takahashi, "A Study on Portable Load Balancer for Container Clusters", section
+// 6.4: 1,200 changes). The table never has the node of a pod that was not ready.
+func (i *installation) measureChanges(t *testing.T, name string, count int) map[string]*delays {
 	t.Helper()
 	random, prefix := rand.New(rand.NewPCG(fuzzrand.Seed(t), 0)), podPrefixes(name)[0]
-	ready, routed := map[bool][]time.Duration{}, map[bool][]time.Duration{} // by whether pods are added
+	all := map[string]*delays{"more": {}, "fewer": {}}
 	before, err := i.podsOf(t.Context(), namespace, name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range count {
 		replicas := 1 + random.IntN(3)
+		change := "fewer"
 		if replicas >= len(before) {
 			replicas++
+			change = "more"
 		}
 		start := time.Now()
 		i.scaleBalancers(t, name, replicas)
-		more, atReady := replicas > len(before), time.Duration(0)
+		atReady := time.Duration(0)
 		cluster.Await(t, 3*patience, fmt.Sprintf("routes to %d balancer pods", replicas), func() error {
 			via, err := i.nextHopsOf(t.Context(), prefix)
 			pods, podErr := i.podsOf(t.Context(), namespace, name)
@@ -132,6 +155,7 @@ func (i *installation) measureChanges(t *testing.T, name string, count int) {
 			nodes := slices.Sorted(maps.Values(pods))
 			for _, node := range via {
 				if !slices.Contains(nodes, node) && !slices.Contains(slices.Collect(maps.Values(before)), node) {
+					all[change].wrong++
 					t.Errorf("the router leads to %s, pods are on %v", node, nodes)
 				}
 			}
@@ -144,20 +168,14 @@ func (i *installation) measureChanges(t *testing.T, name string, count int) {
 			before = pods
 			return nil
 		})
-		ready[more], routed[more] = append(ready[more], atReady), append(routed[more], time.Since(start)-atReady)
+		d := all[change]
+		d.ready, d.routed = append(d.ready, atReady), append(d.routed, time.Since(start)-atReady)
 	}
-	for _, more := range []bool{true, false} {
-		t.Logf("%d changes, more pods %t: pods ready after %v, the router's table after another %v (median, maximum)",
-			len(ready[more]), more, middle(ready[more]), middle(routed[more]))
+	for change, d := range all {
+		t.Logf("%d changes to %s pods: ready after %v ms, the router's table after another %v ms (medians)", len(d.ready), change,
+			measured.Runs(d.ready...).Median(), measured.Runs(d.routed...).Median())
 	}
-}
-
-// middle returns the median and the maximum.
-func middle(times []time.Duration) (m [2]time.Duration) {
-	if slices.Sort(times); len(times) > 0 {
-		m = [2]time.Duration{times[len(times)/2].Round(time.Millisecond), times[len(times)-1].Round(time.Millisecond)}
-	}
-	return m
+	return all
 }
 
 // scaleServers scales the servers, and waits until all balancers have as many and others have ended.

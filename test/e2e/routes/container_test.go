@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,9 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/lab/bench"
 	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/test/e2e/harness"
 	"fairlead.io/fairlead/test/guide"
+	"fairlead.io/fairlead/test/measured"
 )
 
 // In a container of Podman a balancer runs with the lines of docs/guides/bare-metal.md: it is stopped, started,
@@ -33,10 +36,14 @@ func TestContainer(t *testing.T) {
 	l := bringUp(t, "container", topology)
 	c := newContainer(t, l)
 
-	started := time.Now()
-	c.run(t, c.lines)
+	load, run, _ := strings.Cut(c.lines, "podman run")
+	began := time.Now()
+	c.run(t, load)
+	starts := []time.Duration{time.Since(began)}
+	began = time.Now()
+	c.run(t, "podman run"+run)
 	l.awaitRouteOf(t, harness.VIP4, "lb1", "lb2")
-	t.Logf("image loaded, container started, route in the router's table: %s", time.Since(started).Round(time.Millisecond))
+	starts = append(starts, time.Since(began))
 	if said := c.run(t, "podman exec fairlead fairlead routes"); !strings.Contains(said, harness.VIP4) {
 		t.Errorf("fairlead routes in the container:\n%s", said)
 	}
@@ -48,6 +55,7 @@ func TestContainer(t *testing.T) {
 	c.run(t, "podman kill --signal KILL fairlead; podman wait fairlead; podman start fairlead")
 	l.awaitRouteOf(t, harness.VIP4, "lb1", "lb2")
 	w.End(t)
+	measured.Write(t, "../../..", "container", func(r *bench.Report) { c.measure(t, l, r, starts) })
 	c.run(t, "podman rm --force --time 75 fairlead")
 
 	_, foreground, _ := strings.Cut(c.lines, "podman run --detach")
@@ -143,6 +151,33 @@ func newContainer(t *testing.T, l *lab) *container {
 		c.lines = strings.Replace(c.lines, change.shown, change.here, 1)
 	}
 	return c
+}
+
+// measure adds the size of the image, how long it was loaded, and the times from the start of a container until its
+// route is in the router's table: the first one, and of ten that start again.
+func (c *container) measure(t *testing.T, l *lab, r *bench.Report, starts []time.Duration) {
+	t.Helper()
+	size, err := strconv.ParseFloat(strings.TrimSpace(c.run(t, "podman image inspect --format '{{.Size}}' localhost/fairlead:0.1.0")), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const megabyte = 1e6
+	r.Add("image_mb", "MB", bench.Runs{size / megabyte}, nil)
+	r.Judge("megabytes of the image, about", measured.Papers, bench.AtMost(100), size/megabyte)
+	r.Add("load_ms", "ms", measured.Runs(starts[0]), nil)
+	r.Add("first_start_ms", "ms", measured.Runs(starts[1]), nil)
+	var again []time.Duration
+	for range 10 {
+		c.run(t, "podman stop fairlead")
+		l.awaitRouteOf(t, harness.VIP4, "lb2")
+		began := time.Now()
+		c.run(t, "podman start fairlead")
+		l.awaitRouteOf(t, harness.VIP4, "lb1", "lb2")
+		again = append(again, time.Since(began))
+	}
+	times := measured.Runs(again...)
+	r.Add("start_ms", "ms", times, nil)
+	r.Judge("milliseconds from the start of the container to the route, median", measured.Papers, bench.AtMost(1000), times.Median())
 }
 
 // sh runs lines of a shell and returns their output.

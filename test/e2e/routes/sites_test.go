@@ -3,14 +3,17 @@
 package routes_test
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/lab/bench"
 	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/test/e2e/harness"
+	"fairlead.io/fairlead/test/measured"
 )
 
 // sites are the two sites of TestMoveToAnotherSite: balancers, and which of the services' backends are there.
@@ -24,8 +27,30 @@ var sites = [2]struct {
 
 // A service moves to another site as docs/guides/sites.md says: balancers of both sites get the servers of both,
 // then the routes move, then new connections go to the other servers. No request is lost, and connections that were
-// there before live on.
+// there before live on. With -reports the other order is measured, too.
 func TestMoveToAnotherSite(t *testing.T) {
+	lost, broken := moveSite(t, true)
+	if lost+broken > 0 {
+		t.Errorf("%d requests were lost, %d connections broken", lost, broken)
+	}
+	measured.Write(t, "../../..", "sites", func(r *bench.Report) {
+		lost, broken := bench.Runs{float64(lost)}, bench.Runs{float64(broken)}
+		r.Judge("requests lost and connections broken when routes move before servers", bench.Documented, bench.AtMost(0), lost.Sum()+broken.Sum())
+		for routesFirst, order := range map[bool]string{true: "routes, servers", false: "servers, routes"} {
+			if !routesFirst {
+				l, b := moveSite(t, routesFirst)
+				lost, broken = bench.Runs{float64(l)}, bench.Runs{float64(b)}
+			}
+			r.Add("lost", "requests", lost, map[string]string{"order": order})
+			r.Add("broken", "connections of 80", broken, map[string]string{"order": order})
+		}
+	})
+}
+
+// moveSite moves a service under load, routes or servers first, and returns how many requests on new connections were
+// lost, and how many connections were broken of 40 from before and 40 that begin between the two steps.
+func moveSite(t *testing.T, routesFirst bool) (lost, broken int) {
+	t.Helper()
 	topology, err := netlab.Cloud(netlab.CloudOptions{Forward: lb.GUE, Balancers: 4, Servers: 4, Router: netlab.FRR})
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +70,7 @@ func TestMoveToAnotherSite(t *testing.T) {
 		topology.Learned[i].Via = here.balancers
 	}
 	topology.Probes = nil
-	l := bringUp(t, "sites", topology)
+	l := bringUp(t, fmt.Sprintf("sites-%t", routesFirst), topology)
 	awaitVia := func(balancers []string) {
 		l.awaitRouteOf(t, harness.VIP4, balancers...)
 		l.awaitRouteOf(t, harness.VIP6, balancers...)
@@ -58,35 +83,52 @@ func TestMoveToAnotherSite(t *testing.T) {
 		}
 	}
 	awaitVia(here.balancers)
-	old := l.OpenClients(t, 40)
-	alive := func(step string) {
-		for _, c := range old {
-			if err := c.Query(); err != nil {
-				t.Fatalf("%s: a connection from before with %s: %v", step, c.Server, err)
+	open := l.OpenClients(t, 40)
+	ask := func(step string) {
+		open = slices.DeleteFunc(open, func(c *harness.Client) bool {
+			err := c.Query()
+			if err != nil {
+				broken++
+				t.Logf("%s: a connection with %s: %v", step, c.Server, err)
 			}
-		}
+			return err != nil
+		})
 	}
 	w := l.Load(t, "client", harness.LoadLimit, harness.Origin(harness.VIP4))
 
 	configure(here.balancers, here.backends, 0)
-	alive("servers known")
-	configure(here.balancers, here.backends, 200)
-	awaitVia(there.balancers)
-	alive("routes moved")
-	l.answeredBy(t, "server1", "server2")
-
-	configure(there.balancers, there.backends, 100)
-	configure(here.balancers, there.backends, 200)
-	alive("servers drained")
-	l.answeredBy(t, "server3", "server4")
+	ask("servers known")
+	moveRoutes := func(weights [4]int) {
+		configure(here.balancers, weights, 200)
+		awaitVia(there.balancers)
+		ask("routes moved")
+	}
+	drainServers := func(med uint32) {
+		configure(there.balancers, there.backends, 100)
+		configure(here.balancers, there.backends, med)
+		l.answeredBy(t, "server3", "server4")
+		ask("servers drained")
+	}
+	if routesFirst {
+		moveRoutes(here.backends)
+		l.answeredBy(t, "server1", "server2")
+		open = append(open, l.OpenClients(t, 40)...)
+		drainServers(200)
+	} else {
+		drainServers(0)
+		open = append(open, l.OpenClients(t, 40)...)
+		moveRoutes(there.backends)
+	}
 	for _, name := range here.balancers {
 		if err := l.Stop(t.Context(), name, "agent"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	alive("first site's balancers stopped")
+	ask("first site's balancers stopped")
 	awaitVia(there.balancers)
-	w.End(t)
+	w.Interrupt(t)
+	result := w.Result(t)
+	return result.Broken() + result.NotOK, broken
 }
 
 // weighted returns the services with these weights of their backends.
