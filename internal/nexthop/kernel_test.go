@@ -3,6 +3,7 @@
 package nexthop
 
 import (
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -59,5 +60,24 @@ func TestDecodeNeighbour(t *testing.T) {
 	}
 	if _, _, err := decodeNeighbour(body[:11]); err == nil {
 		t.Error("a short message is taken")
+	}
+}
+
+// Without CAP_NET_ADMIN the kernel's limit of the receive buffer holds.
+func TestSubscribeWithoutPrivileges(t *testing.T) {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends without its capabilities
+		header, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
+		err := unix.Capset(&header, &none[0])
+		if s, failed := subscribe(); failed != nil {
+			err = failed
+		} else {
+			_ = s.close()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -354,3 +354,14 @@ func FuzzImport(f *testing.F) {
 		checkResult(t, "f", text, o)
 	})
 }
+
+// A line may have as many bytes as keepalived reads, before and after its parameters are replaced.
+func TestLongestLine(t *testing.T) {
+	value := strings.Repeat("b", maxLine-3)
+	for text, long := range map[string]bool{"$A=" + value + "\nxx $A": false, "$A=" + value + "\nxxx $A": true, "xx " + value: false, "xxx " + value: true} {
+		p := parser{report: func(Place, string) {}}
+		if _, err := p.parse("f", text); (err != nil) != long {
+			t.Errorf("%.9q: %v, want an error: %t", text, err, long)
+		}
+	}
+}

@@ -404,3 +404,17 @@ func TestInheritedProgram(t *testing.T) {
 		must(t, p.Close())
 	})
 }
+
+// Once packets may read the tables, a change of a ring has a past.
+func TestRingHasPastAfterAttach(t *testing.T) {
+	p := openTestPlane(t, testPins(t))
+	p.unread = true // as Open, without an earlier agent's services
+	svc := manyBackends(vip4, 3)
+	update(t, p, svc)
+	must(t, p.Attach(t.Context()))
+	svc.Backends = svc.Backends[1:]
+	update(t, p, svc)
+	if p.services[svc.VIP].now.ring.Unstable() == 0 {
+		t.Error("no entry is unstable after a backend has left")
+	}
+}

@@ -13,6 +13,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/rest"
+
+	"fairlead.io/fairlead/internal/source"
 )
 
 // serveFree has a free port served, another one if a process takes it before.
@@ -119,5 +123,17 @@ func TestHealthPortConnections(t *testing.T) {
 		if _, err := conn.Read(make([]byte, 1)); err != nil {
 			t.Fatalf("no answer to client %d: %v", i+1, err)
 		}
+	}
+}
+
+// A delivered change is in the state, though nothing else happens then.
+func TestStateOfChange(t *testing.T) {
+	s, err := Open(Options{Config: Config{Node: "lb1"}, API: &rest.Config{Host: "http://192.0.2.1"}, StateDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.checks.close()
+	if err := s.deliver(Change{Update: source.Update{Whole: true}}, func(source.Update) error { return nil }); err != nil || s.State().Synced.IsZero() {
+		t.Errorf("%v, the state is %+v", err, s.State())
 	}
 }

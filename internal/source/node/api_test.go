@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -26,6 +27,7 @@ import (
 func TestAPISource(t *testing.T) {
 	first := make(chan struct{})
 	reported := sync.OnceFunc(func() { close(first) })
+	var last atomic.Pointer[v1alpha1.BalancerNodeStatus]
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer lb1.secret" {
 			t.Errorf("authorization %q", r.Header.Get("Authorization"))
@@ -33,9 +35,10 @@ func TestAPISource(t *testing.T) {
 		if r.Method == http.MethodPut {
 			defer reported()
 			var report v1alpha1.BalancerNodeStatus
-			if err := json.NewDecoder(r.Body).Decode(&report); err != nil || !slices.Contains(report.Addresses, "10.0.2.1") {
+			if err := json.NewDecoder(r.Body).Decode(&report); err != nil || last.Load() == nil && !slices.Contains(report.Addresses, "10.0.2.1") {
 				t.Errorf("report with the addresses %q, %v: want the peer's", report.Addresses, err)
 			}
+			last.Store(&report)
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}
@@ -97,6 +100,18 @@ func TestAPISource(t *testing.T) {
 	}
 	if state.Server != server.URL || !state.Reachable || state.Objects != 1 {
 		t.Errorf("the state is %+v", state)
+	}
+	write("fairlead.yaml", strings.Replace(file, "address: 10.0.2.1,", "address: 10.0.2.9,", 1))
+	if err := from.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	for u := range updates {
+		if u.Routes != nil && len(u.Routes.Peers) == 1 && u.Routes.Peers[0].Address.String() == "10.0.2.9" {
+			break
+		}
+	}
+	if err := from.Server.Report(ctx, &v1alpha1.BalancerNodeStatus{}); err != nil || !slices.Contains(last.Load().Addresses, "10.0.2.9") {
+		t.Errorf("after a change of the peer: %v, addresses %q", err, last.Load().Addresses)
 	}
 	write("fairlead.yaml", strings.Replace(file, "tokenFile: token", "tokenFile: fairlead.yaml", 1))
 	if err := from.Reload(); err == nil || !strings.Contains(err.Error(), "want one line with a token") {

@@ -7,6 +7,7 @@ package labs
 import (
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -31,6 +32,42 @@ func TestIPVS(t *testing.T) {
 			l.checkWithoutAgent(t)
 		})
 	}
+}
+
+// An agent with the rights of a pod, CAP_NET_ADMIN and a /proc/sys that is read-only: modes without translation work as
+// they are, and nat once its settings are made from outside.
+func TestIPVSConfined(t *testing.T) {
+	topology := ecmp(t, lb.IPIP, len(servers))
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := &topology.Host(balancer).Processes[0]
+	agent.Args, agent.Env = append([]string{self}, agent.Args...), append(agent.Env, confinedEnv+"=1")
+	l := bringUp(t, "ipvs", "confined", topology)
+	for _, name := range servers {
+		l.ip(t, name, "link set tunl0 up", "link set ip6tnl0 up")
+	}
+	l.AwaitInUse(t, len(servers))
+	l.checkTraffic(t, upload, servers...)
+	in := func(forward lb.Forward) []lb.Service {
+		services := slices.Clone(topology.Services)
+		for i := range services {
+			services[i].Forward = forward
+		}
+		return services
+	}
+	l.configure(t, in(lb.L2DSR))
+	l.checkTraffic(t, upload, servers...)
+	h := l.State().Host(balancer)
+	l.Write(t, h, l.writeFile(in(lb.NAT)))
+	harness.Until(t, "nat is refused", func() bool {
+		return strings.Contains(harness.Services(t, h)["web"].Error, "nat needs net.ipv4.vs.conntrack=1: /proc/sys can't be written here")
+	})
+	for _, name := range []string{"ipv4/vs/conntrack", "ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+		l.Sysctl(t, balancer, name, "1")
+	}
+	l.awaitAgent(t)
 }
 
 // figure44 is a service as in figure 4.4 of Takahashi, "A Study on Portable Load

@@ -248,3 +248,16 @@ func TestExitsHaveText(t *testing.T) {
 		}
 	}
 }
+
+// A trace has the length of the IP packet.
+func TestTraceLength(t *testing.T) {
+	p, _ := newTestPlane(t)
+	for vip, client := range map[netip.Addr]netip.AddrPort{vip4: client4, vip6: client6} {
+		svc := manyBackends(vip, 1)
+		update(t, p, svc)
+		in := clientFrame(svc.VIP, client).build()
+		if got := trace(t, p, in).Length; got != len(in)-ethernetHeader {
+			t.Errorf("%s: length %d, want %d", vip, got, len(in)-ethernetHeader)
+		}
+	}
+}
