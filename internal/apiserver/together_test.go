@@ -194,7 +194,7 @@ func (h *together) agrees() error {
 			}
 			project := strings.TrimPrefix(namespace, "project-")
 			shown := h.must(200, project, "GET", baseOf(project)+"/"+b.Name+"/status", "").body
-			if !strings.Contains(shown, string(b.Status.Address)) {
+			if !strings.Contains(shown, b.Status.Address) {
 				return errors.New("the API shows " + shown)
 			}
 		}
