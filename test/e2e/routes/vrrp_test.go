@@ -139,7 +139,7 @@ func (l *lab) failOver(t *testing.T, way string) time.Duration {
 	if way == "ecmp" {
 		l.awaitRouteOf(t, harness.VIP4, "lb1", "lb2")
 	} else {
-		harness.Until(t, "one balancer has the address", func() bool {
+		harness.Until(t, "one balancer has the address, and the router knows", func() bool {
 			var have []string
 			for _, name := range []string{"lb1", "lb2"} {
 				if strings.Contains(l.Run(t, name, "ip", "-4", "address", "show", "dev", "eth0"), gateway) {
@@ -147,7 +147,12 @@ func (l *lab) failOver(t *testing.T, way string) time.Duration {
 				}
 			}
 			lost = strings.Join(have, " ")
-			return len(have) == 1
+			if len(have) != 1 {
+				return false
+			}
+			_, _ = l.Get(t.Context(), "client", harness.Origin(harness.VIP4))
+			mac := l.Topology.Host(lost).Interfaces[0].MAC.String()
+			return strings.Contains(l.Run(t, "router", "ip", "neighbour", "show", gateway), mac)
 		})
 	}
 	l.awaitAnswers(t)
