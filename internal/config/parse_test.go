@@ -26,7 +26,7 @@ func limits() dataplane.Limits {
 		Segments:    []lb.SegmentType{lb.SegmentVLAN},
 		MaxBackends: 32767,
 		Affinities:  []lb.Affinity{lb.AffinityClient, lb.AffinityQUIC},
-		Sources:     true, FlowLimits: true, AffinityTimeouts: true, IdleTimeouts: true, FullTracking: true, Reject: true,
+		Properties:  []string{"sources", "limits", "affinityTimeout", "idleTimeout", "tracking", "unavailable"},
 		NextHopMACs: true,
 	}
 }
@@ -370,7 +370,7 @@ f:3:69: services[0].backends: 2 backends are too many: this data plane serves at
 // Services of one firewall mark that the data plane can't join have an error.
 func TestMixedFirewallMark(t *testing.T) {
 	l := limits()
-	l.FirewallMarks = true
+	l.Properties = append(l.Properties, "firewallMark")
 	const input = `node: {name: lb1, interfaces: [eth0]}
 services:
   - {name: a, address: 10.1.1.1, port: 80, forward: ipip, firewallMark: 5, backends: [{address: 10.0.0.1}]}
@@ -389,7 +389,7 @@ services:
 // The valid fields of services depend on the kind of data plane, which may follow them in the
 // file: with auto one of all kinds has to serve each service, or the errors of each are reported.
 func TestKinds(t *testing.T) {
-	joined := dataplane.Limits{Kind: "xdp", Forwards: []lb.Forward{lb.NAT, lb.DSR}, Sources: true, MaxBackends: 9, Or: []dataplane.Limits{{
+	joined := dataplane.Limits{Kind: "xdp", Forwards: []lb.Forward{lb.NAT, lb.DSR}, Properties: []string{"sources"}, MaxBackends: 9, Or: []dataplane.Limits{{
 		Kind: "ipvs", Forwards: []lb.Forward{lb.NAT}, Schedulers: []lb.Scheduler{lb.SchedulerLC}, MaxBackends: 9,
 	}}}
 	const input = `node: {name: lb1, interfaces: [eth0]}

@@ -2,7 +2,12 @@
 
 package dataplane
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+
+	"fairlead.io/fairlead/internal/lb"
+)
 
 // Capability is something in which data planes differ, in the words of a configuration file:
 // "forward nat", "scheduler rr", "sources".
@@ -33,9 +38,9 @@ func (l Limits) Capabilities() []Capability {
 	if l.Rings {
 		all = append(all, Ring)
 	}
-	for _, o := range l.options() {
-		if o.has {
-			all = append(all, Capability(o.field))
+	for _, p := range lb.Properties() {
+		if slices.Contains(l.Properties, p.Field) {
+			all = append(all, Capability(p.Field))
 		}
 	}
 	for _, o := range l.backendOptions() {

@@ -30,10 +30,11 @@ type Limits struct {
 	// Rings says that all nodes choose the same backend for a flow, by a Maglev ring: Programmed
 	// has the ring's size and entries. Without it they are the sum of the weights, and weights.
 	Rings bool
-	// The rest says that services may have a property: the field of lb.Service or lb.Backend,
-	// or TrackingFull, Reject, and the MAC address of a backend's next hop.
-	AffinityTimeouts, MaxConnections, FirewallMarks, Sources, FlowLimits bool
-	FullTracking, IdleTimeouts, Reject, Membership, NextHopMACs          bool
+	// Properties are the fields of lb.Properties that services may have.
+	Properties []string
+	// The rest says that backends may have a property: limits of connections, and the MAC address
+	// of the next hop.
+	MaxConnections, NextHopMACs bool
 	// Or are the limits of other data planes, which serve services that this one
 	// can't.
 	Or []Limits
@@ -43,6 +44,10 @@ type Limits struct {
 // a service.
 func Unlimited(backends int) Limits {
 	tunnels := []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve}
+	var properties []string
+	for _, p := range lb.Properties() {
+		properties = append(properties, p.Field)
+	}
 	return Limits{
 		Forwards:    append(slices.Clone(tunnels), lb.NAT, lb.DSR),
 		OtherFamily: tunnels,
@@ -50,8 +55,7 @@ func Unlimited(backends int) Limits {
 		MaxBackends: backends,
 		Schedulers:  []lb.Scheduler{lb.SchedulerRR, lb.SchedulerWRR, lb.SchedulerLC, lb.SchedulerWLC, lb.SchedulerSH},
 		Affinities:  []lb.Affinity{lb.AffinityClient, lb.AffinityQUIC},
-		Rings:       true, AffinityTimeouts: true, MaxConnections: true, FirewallMarks: true, Sources: true, FlowLimits: true,
-		FullTracking: true, IdleTimeouts: true, Reject: true, Membership: true, NextHopMACs: true,
+		Rings:       true, MaxConnections: true, NextHopMACs: true, Properties: properties,
 	}
 }
 
@@ -96,9 +100,9 @@ func (l Limits) check(s *lb.Service) []lb.FieldError {
 	add("segment.type", l.checkSegment(s.Segment))
 	add("affinity", served(l, "affinity", s.Affinity, l.affinities()))
 	add("scheduler", served(l, "scheduler", s.Scheduler, l.schedulers()))
-	for _, o := range l.options() {
-		if value := o.value(s); value != "" && !o.has {
-			add(o.field, l.refuse(value))
+	for _, p := range lb.Properties() {
+		if value := p.Value(s); value != "" && !slices.Contains(l.Properties, p.Field) {
+			add(p.Field, l.refuse(value))
 		}
 	}
 	if n := len(s.Backends); n > l.MaxBackends {
@@ -121,37 +125,6 @@ func (l Limits) check(s *lb.Service) []lb.FieldError {
 	return found
 }
 
-// option is a property that services have or not.
-type option struct {
-	field string
-	has   bool
-	// value returns the service's value there; empty without one.
-	value func(*lb.Service) string
-}
-
-func (l Limits) options() []option {
-	return []option{
-		{"affinityTimeout", l.AffinityTimeouts, func(s *lb.Service) string { return given(s.AffinityTimeout) }},
-		{"firewallMark", l.FirewallMarks, func(s *lb.Service) string { return given(s.FirewallMark) }},
-		{"sources", l.Sources, func(s *lb.Service) string {
-			if s.Sources.Verdicts(s.Address) == nil {
-				return ""
-			}
-			return fmt.Sprintf("a list of %d prefixes", len(s.Sources.Allow)+len(s.Sources.Deny))
-		}},
-		{"limits", l.FlowLimits, func(s *lb.Service) string {
-			if s.Limits == (lb.FlowLimits{}) {
-				return ""
-			}
-			return fmt.Sprintf("newFlows %d, newFlowsPerSource %d", s.Limits.NewFlows, s.Limits.NewFlowsPerSource)
-		}},
-		{"tracking", l.FullTracking, func(s *lb.Service) string { return given(s.Tracking) }},
-		{"idleTimeout", l.IdleTimeouts, func(s *lb.Service) string { return given(s.IdleTimeout) }},
-		{"unavailable", l.Reject, func(s *lb.Service) string { return given(s.Unavailable) }},
-		{"membership", l.Membership, func(s *lb.Service) string { return given(s.Membership.Self) }},
-	}
-}
-
 // backendOption is a property that backends have or not.
 type backendOption struct {
 	field string
@@ -161,23 +134,14 @@ type backendOption struct {
 
 func (l Limits) backendOptions() []backendOption {
 	return []backendOption{
-		{"maxConnections", l.MaxConnections, func(_ *lb.Service, b lb.Backend) string { return given(b.MaxConnections) }},
+		{"maxConnections", l.MaxConnections, func(_ *lb.Service, b lb.Backend) string { return lb.Given(b.MaxConnections) }},
 		{"mac", l.NextHopMACs, func(s *lb.Service, b lb.Backend) string {
 			if s.Forward.Overlay() != lb.SegmentUnset { // the backend's own, which the mode needs
 				return ""
 			}
-			return given(b.MAC)
+			return lb.Given(b.MAC)
 		}},
 	}
-}
-
-// given is the text of a value; empty for the zero value.
-func given[T comparable](value T) string {
-	var unset T
-	if value == unset {
-		return ""
-	}
-	return fmt.Sprint(value)
 }
 
 func (l Limits) checkForward(f lb.Forward) error {

@@ -56,7 +56,7 @@ func TestLimitsCheck(t *testing.T) {
 			"scheduler: scheduler lc can't be served by this data plane (it serves maglev)",
 			"firewallMark: 1 can't be served by this data plane",
 			"backends[0].maxConnections: 9 can't be served by this data plane"}},
-		"scheduled": {dataplane.Limits{Schedulers: []lb.Scheduler{lb.SchedulerLC}, FirewallMarks: true, MaxConnections: true, MaxBackends: 1},
+		"scheduled": {dataplane.Limits{Schedulers: []lb.Scheduler{lb.SchedulerLC}, Properties: []string{"firewallMark"}, MaxConnections: true, MaxBackends: 1},
 			lb.Service{Scheduler: lb.SchedulerLC, FirewallMark: 1, Backends: []lb.Backend{{MaxConnections: 9}}}, nil},
 		"all": {some, all, []string{
 			"affinity: affinity client can't be served by this data plane (it serves flow)",

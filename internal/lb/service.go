@@ -188,6 +188,47 @@ type Service struct {
 	Backends []Backend `json:"backends"`
 }
 
+// Property is an optional property of services that data planes have or not.
+type Property struct {
+	// Field is the field's name in a configuration file.
+	Field string
+	// Value is the service's value there; empty without one.
+	Value func(*Service) string
+}
+
+// Properties lists them in the order of the fields.
+func Properties() []Property {
+	return []Property{
+		{"affinityTimeout", func(s *Service) string { return Given(s.AffinityTimeout) }},
+		{"firewallMark", func(s *Service) string { return Given(s.FirewallMark) }},
+		{"sources", func(s *Service) string {
+			if s.Sources.Verdicts(s.Address) == nil {
+				return ""
+			}
+			return fmt.Sprintf("a list of %d prefixes", len(s.Sources.Allow)+len(s.Sources.Deny))
+		}},
+		{"limits", func(s *Service) string {
+			if s.Limits == (FlowLimits{}) {
+				return ""
+			}
+			return fmt.Sprintf("newFlows %d, newFlowsPerSource %d", s.Limits.NewFlows, s.Limits.NewFlowsPerSource)
+		}},
+		{"tracking", func(s *Service) string { return Given(s.Tracking) }},
+		{"idleTimeout", func(s *Service) string { return Given(s.IdleTimeout) }},
+		{"unavailable", func(s *Service) string { return Given(s.Unavailable) }},
+		{"membership", func(s *Service) string { return Given(s.Membership.Self) }},
+	}
+}
+
+// Given is the text of a value; empty for the zero value.
+func Given[T comparable](value T) string {
+	var unset T
+	if value == unset {
+		return ""
+	}
+	return fmt.Sprint(value)
+}
+
 // ByAge orders services, the oldest first, then by VIP.
 func ByAge(a, b *Service) int { return cmp.Or(cmp.Compare(a.Created, b.Created), a.VIP.Compare(b.VIP)) }
 

@@ -20,6 +20,25 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
+// listener sets the options of a listener in its service.
+func (f fields) listener(o *v1alpha1.ListenerOptions, s *lb.Service) {
+	if q := o.QUIC; q != nil {
+		s.QUIC = &lb.QUIC{ConfigID: int(q.ConfigID), ServerIDLength: int(q.ServerIDLength), NonceLength: int(q.NonceLength)}
+	}
+	s.Limits, s.IdleTimeout = Limits(o.Limits), durationOf(o.IdleTimeout)
+	f.word("unavailable", o.Unavailable, &s.Unavailable)
+}
+
+// known are Fairlead's annotations of Services.
+var known = []string{
+	v1alpha1.AnnotationAddresses, v1alpha1.AnnotationAddressPool, v1alpha1.AnnotationSharingKey, v1alpha1.AnnotationForward,
+	v1alpha1.AnnotationHealthCheck, v1alpha1.AnnotationHealthCheckMethod, v1alpha1.AnnotationHealthCheckPath,
+	v1alpha1.AnnotationHealthCheckQuery, v1alpha1.AnnotationHealthCheckSend, v1alpha1.AnnotationHealthCheckExpect,
+	v1alpha1.AnnotationHealthCheckPort, v1alpha1.AnnotationHealthCheckInterval, v1alpha1.AnnotationNewFlows,
+	v1alpha1.AnnotationNewFlowsPerSource, v1alpha1.AnnotationScheduler, v1alpha1.AnnotationMaxConnections,
+	v1alpha1.AnnotationFirewallMark,
+}
+
 // Settings are the annotations of a Service.
 type Settings struct {
 	// Addresses are requested: at most one of each family, IPv4 first.
@@ -31,13 +50,10 @@ type Settings struct {
 	// Forward is the forwarding mode; 0 for the group's.
 	Forward lb.Forward
 	Health  Health
-	// Limits hold for each port; 0 for the group's.
-	Limits lb.FlowLimits
-	// Scheduler, MaxConnections (of each endpoint and port, 0 for no limit) and FirewallMark
-	// (0 for none) need a data plane that has them.
-	Scheduler      lb.Scheduler
+	// Port has the fields of each port's service that have annotations; limits are 0 for the group's.
+	Port lb.Service
+	// MaxConnections (of each endpoint and port, 0 for no limit) needs a data plane that has it.
 	MaxConnections int
-	FirewallMark   uint32
 }
 
 // ParseAnnotations reads a Service's annotations, ForeignAnnotations among them, and, without an annotation
@@ -49,16 +65,17 @@ func ParseAnnotations(svc *corev1.Service) (Settings, error) {
 	r.readForeign(svc)
 	r.checkKnown(svc)
 	s := Settings{
-		Addresses:  r.addresses(svc.Spec.LoadBalancerIP),
-		Pool:       r.name(v1alpha1.AnnotationAddressPool),
-		SharingKey: r.sharingKey(),
-		Forward:    r.forward(),
-		Health:     r.health(),
-		Limits:     r.limits(),
-		Scheduler:  r.scheduler(),
-
+		Addresses:      r.addresses(svc.Spec.LoadBalancerIP),
+		Pool:           r.name(v1alpha1.AnnotationAddressPool),
+		SharingKey:     r.sharingKey(),
+		Forward:        r.forward(),
+		Health:         r.health(),
 		MaxConnections: int(r.number(v1alpha1.AnnotationMaxConnections, lb.MaxConnections)),
-		FirewallMark:   uint32(r.number(v1alpha1.AnnotationFirewallMark, math.MaxUint32)),
+		Port: lb.Service{
+			Limits:       r.limits(),
+			Scheduler:    r.scheduler(),
+			FirewallMark: uint32(r.number(v1alpha1.AnnotationFirewallMark, math.MaxUint32)),
+		},
 	}
 	return s, errors.Join(r.errs...)
 }
@@ -66,7 +83,8 @@ func ParseAnnotations(svc *corev1.Service) (Settings, error) {
 // Service returns the service of each port of a Service, without its name, VIP, forwarding mode,
 // sources, check and backends.
 func (s *Settings) Service(svc *corev1.Service) lb.Service {
-	port := lb.Service{Limits: s.Limits, Scheduler: s.Scheduler, FirewallMark: s.FirewallMark, MinHealthy: 1, Ephemeral: true}
+	port := s.Port
+	port.MinHealthy, port.Ephemeral = 1, true
 	if svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
 		seconds := corev1.DefaultClientIPServiceAffinitySeconds
 		// spec.sessionAffinityConfig may be missing in files.
@@ -89,7 +107,7 @@ func (s *Settings) SetBackends(endpoints []lb.Backend) {
 // ipvs returns the annotation for which a Service needs IPVS; empty if there is none.
 func (s *Settings) ipvs() string {
 	switch {
-	case s.Scheduler != lb.SchedulerMaglev:
+	case s.Port.Scheduler != lb.SchedulerMaglev:
 		return v1alpha1.AnnotationScheduler
 	case s.MaxConnections != 0:
 		return v1alpha1.AnnotationMaxConnections

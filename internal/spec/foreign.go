@@ -16,16 +16,6 @@ import (
 // ErrUnknown is the error of an annotation of Fairlead's that doesn't exist.
 var ErrUnknown = errors.New("unknown")
 
-// known are Fairlead's annotations of Services.
-var known = []string{
-	v1alpha1.AnnotationAddresses, v1alpha1.AnnotationAddressPool, v1alpha1.AnnotationSharingKey, v1alpha1.AnnotationForward,
-	v1alpha1.AnnotationHealthCheck, v1alpha1.AnnotationHealthCheckMethod, v1alpha1.AnnotationHealthCheckPath,
-	v1alpha1.AnnotationHealthCheckQuery, v1alpha1.AnnotationHealthCheckSend, v1alpha1.AnnotationHealthCheckExpect,
-	v1alpha1.AnnotationHealthCheckPort, v1alpha1.AnnotationHealthCheckInterval, v1alpha1.AnnotationNewFlows,
-	v1alpha1.AnnotationNewFlowsPerSource, v1alpha1.AnnotationScheduler, v1alpha1.AnnotationMaxConnections,
-	v1alpha1.AnnotationFirewallMark,
-}
-
 // sourceRanges is the field of Services that foreign annotations stand for.
 const sourceRanges = "spec.loadBalancerSourceRanges"
 

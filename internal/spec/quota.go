@@ -253,7 +253,7 @@ func (b Bounds) ClaimOf(object metav1.Object, endpoints Endpoints) Claim {
 	case *corev1.Service:
 		settings, _ := ParseAnnotations(o)
 		c.Kind, c.Usage, checks = "Service", b.ServiceUsage(o, endpoints), append(checks, settings.Health.Check)
-		c.Marked, c.IPVS = settings.FirewallMark != 0, settings.ipvs()
+		c.Marked, c.IPVS = settings.Port.FirewallMark != 0, settings.ipvs()
 	case *v1alpha1.LoadBalancer:
 		c.Kind, c.Usage, c.Marked = "LoadBalancer", b.LoadBalancerUsage(o), o.Spec.FirewallMark != 0
 		c.IPVS = ipvsField(&o.Spec)

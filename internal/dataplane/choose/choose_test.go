@@ -51,7 +51,8 @@ func (o *option) choice() choose.Option {
 func newOptions() (first, second *option) {
 	first, second = &option{Fake: dataplanetest.NewFake(), limits: dataplanetest.Limits()}, &option{Fake: dataplanetest.NewFake(), limits: dataplanetest.Limits()}
 	first.limits.Kind, first.limits.Schedulers = "first", nil
-	second.limits.Kind, second.limits.Sources, second.limits.Forwards = "second", false, []lb.Forward{lb.NAT, lb.L2DSR}
+	second.limits.Kind, second.limits.Forwards = "second", []lb.Forward{lb.NAT, lb.L2DSR}
+	second.limits.Properties = slices.DeleteFunc(second.limits.Properties, func(p string) bool { return p == "sources" })
 	return first, second
 }
 

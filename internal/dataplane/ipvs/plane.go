@@ -27,17 +27,14 @@ const maxBackends = 4093
 // Limits are the services that this data plane can serve.
 func Limits() dataplane.Limits {
 	return dataplane.Limits{
-		Kind:             "ipvs",
-		Forwards:         []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.NAT},
-		OtherFamily:      []lb.Forward{lb.IPIP, lb.GUE},
-		MaxBackends:      maxBackends,
-		Schedulers:       []lb.Scheduler{lb.SchedulerRR, lb.SchedulerWRR, lb.SchedulerLC, lb.SchedulerWLC, lb.SchedulerSH},
-		Affinities:       []lb.Affinity{lb.AffinityClient},
-		AffinityTimeouts: true,
-		MaxConnections:   true,
-		FirewallMarks:    true,
-		FullTracking:     true, // always
-		Reject:           true,
+		Kind:           "ipvs",
+		Forwards:       []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.NAT},
+		OtherFamily:    []lb.Forward{lb.IPIP, lb.GUE},
+		MaxBackends:    maxBackends,
+		Schedulers:     []lb.Scheduler{lb.SchedulerRR, lb.SchedulerWRR, lb.SchedulerLC, lb.SchedulerWLC, lb.SchedulerSH},
+		Affinities:     []lb.Affinity{lb.AffinityClient},
+		MaxConnections: true,
+		Properties:     []string{"affinityTimeout", "firewallMark", "tracking" /* always */, "unavailable"},
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,16 +41,10 @@ import (
 
 // Limits are the services that this data plane can serve.
 func Limits() dataplane.Limits {
-	return dataplane.Limits{
-		Kind:        "xdp",
-		Forwards:    []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve, lb.NAT, lb.DSR},
-		OtherFamily: []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve},
-		Segments:    []lb.SegmentType{lb.SegmentVLAN, lb.SegmentVXLAN, lb.SegmentGeneve},
-		MaxBackends: maxServiceBackends,
-		Affinities:  []lb.Affinity{lb.AffinityClient, lb.AffinityQUIC},
-		Rings:       true, AffinityTimeouts: true, Sources: true, FlowLimits: true,
-		FullTracking: true, IdleTimeouts: true, Reject: true, Membership: true, NextHopMACs: true,
-	}
+	l := dataplane.Unlimited(maxServiceBackends)
+	l.Kind, l.Schedulers, l.MaxConnections = "xdp", nil, false
+	l.Properties = slices.DeleteFunc(l.Properties, func(p string) bool { return p == "firewallMark" })
+	return l
 }
 
 // maxServiceBackends is bounded by the 15 bits of a ring entry.

@@ -299,7 +299,7 @@ func TestCacheMatchesFreshCache(t *testing.T) {
 func TestNamespacesApart(t *testing.T) {
 	seed, runs, compared := fuzzrand.Seed(t), 400, 0
 	limits := xdpLimits()
-	limits.Schedulers, limits.MaxConnections, limits.FirewallMarks = []lb.Scheduler{lb.SchedulerLC, lb.SchedulerWRR}, true, true
+	limits.Schedulers, limits.MaxConnections, limits.Properties = []lb.Scheduler{lb.SchedulerLC, lb.SchedulerWRR}, true, append(limits.Properties, "firewallMark")
 	for n := range runs {
 		ours := newChooser(seed + uint64(n))
 		theirs := []chooser{{ours.random, "e", []string{"198.51.100.11", "2001:db8::11"}}, {ours.random, "f", []string{"198.51.100.12", "2001:db8::12"}}}

@@ -106,7 +106,7 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 		t.checkPolicies(Object{Kind: KindService, Namespace: svc.Namespace, Name: svc.Name}, svc.Spec.Selector)
 	}
 	health := t.health(settings, forward, g)
-	limits := settings.Limits.Or(g.limits)
+	limits := settings.Port.Limits.Or(g.limits)
 	ranges, field := spec.SourceRanges(svc)
 	for _, address := range t.ingress(svc) {
 		sources, errs := spec.Sources(ranges, address)

@@ -42,7 +42,8 @@ func decoder(t testing.TB) runtime.Decoder {
 // xdpLimits are the limits of the XDP data plane, without properties that only IPVS has.
 func xdpLimits() dataplane.Limits {
 	l := dataplanetest.Limits()
-	l.Schedulers, l.MaxConnections, l.FirewallMarks = nil, false, false
+	l.Schedulers, l.MaxConnections = nil, false
+	l.Properties = slices.DeleteFunc(l.Properties, func(p string) bool { return p == "firewallMark" })
 	return l
 }
 
@@ -72,7 +73,7 @@ func TestTranslate(t *testing.T) {
 			}
 			limits := xdpLimits()
 			if filepath.Base(path) == "ipvs.txtar" {
-				limits.Schedulers, limits.MaxConnections, limits.FirewallMarks = []lb.Scheduler{lb.SchedulerLC, lb.SchedulerWRR}, true, true
+				limits.Schedulers, limits.MaxConnections, limits.Properties = []lb.Scheduler{lb.SchedulerLC, lb.SchedulerWRR}, true, append(limits.Properties, "firewallMark")
 			}
 			w := newCache(limits)
 			if !bytes.Contains(archive.Comment, []byte("AddressPool")) {
