@@ -150,6 +150,7 @@ func (l *lab) failOver(t *testing.T, way string) time.Duration {
 			if len(have) != 1 {
 				return false
 			}
+			l.Run(t, "router", "ip", "neighbour", "flush", "to", gateway) // it may still have the one before
 			_, _ = l.Get(t.Context(), "client", harness.Origin(harness.VIP4))
 			mac := l.Topology.Host(lost).Interfaces[0].MAC.String()
 			return strings.Contains(l.Run(t, "router", "ip", "neighbour", "show", gateway), mac)
