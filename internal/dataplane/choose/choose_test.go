@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"fairlead.io/fairlead/internal/dataplane"
@@ -26,12 +27,12 @@ type option struct {
 	err    error
 	used   bool
 	opened int
-	reads  int // of all counters
+	reads  atomic.Int64 // of all counters
 }
 
 // Stats counts calls.
 func (o *option) Stats(ctx context.Context) (dataplane.Stats, error) {
-	o.reads++
+	o.reads.Add(1)
 	return o.Fake.Stats(ctx)
 }
 
@@ -226,11 +227,11 @@ func TestCountersMove(t *testing.T) {
 	p := planes{open(t, first, second), first, second}
 	sent := uint64(0)
 	for round := range 6 {
-		before := first.reads + second.reads
+		before := first.reads.Load() + second.reads.Load()
 		if _, err := p.Update(t.Context(), service(1, []lb.Scheduler{lb.SchedulerMaglev, lb.SchedulerLC}[round%2])); err != nil {
 			t.Fatal(err)
 		}
-		if first.reads+second.reads > before {
+		if first.reads.Load()+second.reads.Load() > before {
 			t.Error("a move reads the counters of all services")
 		}
 		for range 10 {
