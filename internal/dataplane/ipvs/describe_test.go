@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,32 @@ func TestDescribeFirewallMark(t *testing.T) {
 	}
 	if err := marked(80).Alike(*marked(443, "fd00:2::1")); err != nil {
 		t.Errorf("services of two ports: %v", err)
+	}
+}
+
+// The backends of an earlier process's service are IPVS's servers, each once, at the VIP's port if they have none.
+func TestBackendsOfUnknown(t *testing.T) {
+	at := func(text string) (s liveServer) {
+		s.BackendID = netip.MustParseAddrPort(text)
+		return s
+	}
+	vip := lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
+	servers := []liveServer{at("10.0.2.1:0"), at("10.0.2.1:80"), at("10.0.2.2:8080")}
+	var got []string
+	for _, b := range (&Plane{}).backends(vip, servers) {
+		got = append(got, fmt.Sprint(b.ID(), " of ", len(serversOf(servers, b))))
+	}
+	if want := []string{"10.0.2.1:80 of 2", "10.0.2.2:8080 of 1"}; !slices.Equal(got, want) {
+		t.Errorf("backends and servers of each are %q, want %q", got, want)
+	}
+}
+
+// Each property that IPVS has is one of a service.
+func TestLimitsProperties(t *testing.T) {
+	for _, name := range Limits().Properties {
+		if !slices.ContainsFunc(lb.Properties(), func(p lb.Property) bool { return p.Field == name }) {
+			t.Errorf("services have no property %q", name)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@
 package ipvs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -177,15 +178,18 @@ func (p *Plane) eachService(ctx context.Context, fn func(lb.VIP, liveVirtual, []
 	})
 }
 
-// backends returns the backends of a service, sorted; for an earlier process's service, the
-// IDs of IPVS's servers.
+// backends returns the backends of a service, sorted; for an earlier process's service, IPVS's servers, at the VIP's
+// port if they have none.
 func (p *Plane) backends(vip lb.VIP, servers []liveServer) []lb.Backend {
 	if s, known := p.services[vip]; known {
 		return lb.SortBackends(s.Backends)
 	}
-	all := make([]lb.Backend, len(servers))
-	for i, s := range servers {
-		all[i] = lb.Backend{Address: s.Addr(), Port: s.Port()}
+	var all []lb.Backend
+	for _, s := range servers {
+		b := lb.Backend{Address: s.Addr(), Port: cmp.Or(s.Port(), vip.Port)}
+		if len(all) == 0 || all[len(all)-1].ID() != b.ID() {
+			all = append(all, b)
+		}
 	}
 	return all
 }
