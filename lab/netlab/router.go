@@ -32,7 +32,7 @@ const (
 
 // Timers of all sessions. BFD has a multiplier of three.
 const (
-	holdTime    = 9 * time.Second
+	holdTime    = 3 * time.Second
 	bfdInterval = 100 * time.Millisecond
 )
 

@@ -23,7 +23,7 @@ const (
 	tcpTimeout = 10 * time.Second
 	// faultLimit is the longest delay of the table that isn't wrong: it covers hold
 	// times.
-	faultLimit = 12 * time.Second
+	faultLimit = 5 * time.Second
 )
 
 // fault is a way in which a balancer fails or leaves.

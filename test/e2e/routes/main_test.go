@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// patient has BFD wait for nine seconds, as the sessions' hold timers do: for tests in which no
+// patient has BFD wait for three seconds, as the sessions' hold timers do: for tests in which no
 // peer hangs. On a busy machine packets of BFD may be later than the 300 ms of the labs.
 func patient(topology netlab.Topology) netlab.Topology {
 	for _, h := range topology.Hosts {
@@ -23,7 +23,7 @@ func patient(topology netlab.Topology) netlab.Topology {
 		}
 		for i := range h.Agent.BGP.Peers {
 			if p := &h.Agent.BGP.Peers[i]; p.BFD != nil {
-				p.BFD = &bgp.BFD{Interval: 3 * time.Second, Multiplier: 3}
+				p.BFD = &bgp.BFD{Interval: time.Second, Multiplier: 3}
 			}
 		}
 	}

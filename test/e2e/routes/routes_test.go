@@ -58,7 +58,7 @@ func (l *lab) checkPeers(t *testing.T) {
 				t.Errorf("%s: FRR says %+v of %s, the balancer %+v", h.Name, n, name, peer)
 			}
 		}
-		if peer.Address != l.Address("router") || peer.RouterID != l.Address("router") || peer.HoldTime != 9*time.Second ||
+		if peer.Address != l.Address("router") || peer.RouterID != l.Address("router") || peer.HoldTime != 3*time.Second ||
 			!peer.GracefulRestart || peer.Reason != "" || peer.RoutesAnnounced != 2 || peer.MessagesSent < 4 {
 			t.Errorf("%s: peer %+v", h.Name, peer)
 		}
