@@ -20,15 +20,6 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// listener sets the options of a listener in its service.
-func (f fields) listener(o *v1alpha1.ListenerOptions, s *lb.Service) {
-	if q := o.QUIC; q != nil {
-		s.QUIC = &lb.QUIC{ConfigID: int(q.ConfigID), ServerIDLength: int(q.ServerIDLength), NonceLength: int(q.NonceLength)}
-	}
-	s.Limits, s.IdleTimeout = Limits(o.Limits), durationOf(o.IdleTimeout)
-	f.word("unavailable", o.Unavailable, &s.Unavailable)
-}
-
 // known are Fairlead's annotations of Services.
 var known = []string{
 	v1alpha1.AnnotationAddresses, v1alpha1.AnnotationAddressPool, v1alpha1.AnnotationSharingKey, v1alpha1.AnnotationForward,

@@ -84,6 +84,15 @@ func (f fields) prefixes(name string, texts []string) []netip.Prefix {
 	return list
 }
 
+// listener sets the options of a listener in its service.
+func (f fields) listener(o *v1alpha1.ListenerOptions, s *lb.Service) {
+	if q := o.QUIC; q != nil {
+		s.QUIC = &lb.QUIC{ConfigID: int(q.ConfigID), ServerIDLength: int(q.ServerIDLength), NonceLength: int(q.NonceLength)}
+	}
+	s.Limits, s.IdleTimeout = Limits(o.Limits), durationOf(o.IdleTimeout)
+	f.word("unavailable", o.Unavailable, &s.Unavailable)
+}
+
 // pool sets the options of a pool in its service.
 func (f fields) pool(o *v1alpha1.PoolOptions, s *lb.Service) {
 	s.MinHealthy = cmp.Or(int(o.MinHealthy), 1)

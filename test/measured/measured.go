@@ -24,8 +24,8 @@ const Papers = "Takahashi, A Study on Portable Load Balancer for Container Clust
 // Wanted reports whether the flag is set: tests measure more then.
 func Wanted() bool { return *folder != "" }
 
-// Write writes NAME.json, as fill fills it, if the flag is set. A test's measurements are seconds, datagrams and the
-// like; the report's digests are of the tree at root.
+// Write writes NAME.json, as fill fills it, if the flag is set and the test hasn't failed. The report's digests are of
+// the tree at root.
 func Write(t testing.TB, root, name string, fill func(r *bench.Report)) {
 	t.Helper()
 	if !Wanted() || t.Failed() {

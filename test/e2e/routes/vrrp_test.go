@@ -157,8 +157,7 @@ func (l *lab) failOver(t *testing.T, way string) time.Duration {
 		})
 	}
 	l.awaitAnswers(t)
-	const flows = 32
-	conns := l.Sockets(t, "client", harness.VIP4, echoPorts(flows))
+	conns := l.Sockets(t, "client", harness.VIP4, harness.Ports(32))
 	defer harness.CloseSockets(conns)
 	var last, failures atomic.Int64 // when a flow last had no answer, in nanoseconds since the start; how often
 	start := time.Now()
@@ -195,15 +194,6 @@ func answers(conn net.Conn) bool {
 		_, received = conn.Read(make([]byte, 64))
 	}
 	return sent == nil && received == nil
-}
-
-// echoPorts are ports of a client.
-func echoPorts(count int) []int {
-	all := make([]int, count)
-	for i := range all {
-		all[i] = 30_000 + i
-	}
-	return all
 }
 
 // awaitAnswers waits until ten requests in turn are answered.
