@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -162,7 +161,7 @@ func (s *server) serve(t *testing.T, k *samples, group string, all []mutant) {
 		t.Fatal(err)
 	}
 	last := schema.GroupVersion{Group: group, Version: mutantVersion(len(all) - 1)}
-	cluster.Await(t, time.Minute, "mutants of "+k.kind, func() error {
+	cluster.Await(t, "mutants of "+k.kind, func() error {
 		_, err := s.resource(k, last).List(t.Context(), metav1.ListOptions{})
 		return err
 	})

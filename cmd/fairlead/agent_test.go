@@ -29,6 +29,7 @@ import (
 	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/source/node"
 	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/test/await"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
@@ -191,7 +192,7 @@ func (a *testAgent) await(text string, times int) {
 // until waits for a condition.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !holds(); {
+	for deadline := time.Now().Add(await.Patience); !holds(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("timed out waiting until %s", what)
 		}

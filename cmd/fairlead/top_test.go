@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/test/await"
 )
 
 func TestTopWithoutTerminal(t *testing.T) {
@@ -117,7 +118,7 @@ func TestTopOnTerminal(t *testing.T) {
 		if status != 0 {
 			t.Errorf("status %d: %s", status, written.String())
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(await.Patience):
 		t.Fatal("q doesn't end it")
 	}
 	if after := x.settings(t); after != before {

@@ -13,6 +13,7 @@ import (
 
 	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/test/await"
 )
 
 // watched starts a command that watches and returns its output, and a function that
@@ -30,7 +31,7 @@ func watched(t *testing.T, args ...string) (written *syncBuffer, end func()) {
 			if status != 0 {
 				t.Errorf("%q: status %d: %s", args, status, written)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(await.Patience):
 			t.Fatalf("%q doesn't end", args)
 		}
 	}

@@ -107,7 +107,7 @@ func TestAPIServerRoles(t *testing.T) {
 	startController(t, api)
 	api.Apply(t, world)
 	agent := startAgent(t, api)
-	cluster.Await(t, time.Minute, "a report", func() error {
+	cluster.Await(t, "a report", func() error {
 		return agent.Report(t.Context(), &v1alpha1.BalancerNodeStatus{Version: "1.0.0", Started: metav1.Now()})
 	})
 	if err := agent.ReportStatistics(t.Context(), &v1alpha1.BalancerNodeStatisticsStatus{Reported: metav1.Now()}); err != nil {
@@ -135,7 +135,7 @@ func TestAPIServerRoles(t *testing.T) {
 	}
 
 	allowed := allowed(t, rendered(t, values))
-	cluster.Await(t, time.Minute, "every right to be used", func() error {
+	cluster.Await(t, "every right to be used", func() error {
 		missing, unused := compare(allowed, asked(t, audit))
 		if len(missing)+len(unused) > 0 {
 			return fmt.Errorf("missing: %v; unused: %v", missing, unused)
@@ -163,7 +163,7 @@ func askWhether(t *testing.T, api *cluster.API, name string) {
 // awaitServed waits until a part of an object has the wanted value.
 func awaitServed(t *testing.T, api *cluster.API, object, path, want string, flags ...string) {
 	t.Helper()
-	cluster.Await(t, time.Minute, object, func() error {
+	cluster.Await(t, object, func() error {
 		if got := api.Kubectl(t, append(flags, "get", object, "-o", "jsonpath="+path)...); got != want {
 			return fmt.Errorf("%s of %s: %q, want %q", path, object, got, want)
 		}
@@ -252,7 +252,7 @@ func useAPIServer(t *testing.T, api *cluster.API) {
 	})
 	send := func(method, path, body string, want int) {
 		t.Helper()
-		cluster.Await(t, time.Minute, method+" "+path, func() error {
+		cluster.Await(t, method+" "+path, func() error {
 			r, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+"/v1/"+path, strings.NewReader(body))
 			if err != nil {
 				return err

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -54,7 +53,7 @@ func TestAPIServerReports(t *testing.T) {
 	}
 	report := &v1alpha1.BalancerNodeStatus{Version: "1.0.0", Started: metav1.Now(), Services: v1alpha1.ServiceCounts{Total: 7}}
 	own := reporter(kube.Options{API: api.AsPod(t, namespace, "fairlead-agent", "agent1")})
-	cluster.Await(t, time.Minute, "the report of n1", func() error { return own.Report(t.Context(), report) })
+	cluster.Await(t, "the report of n1", func() error { return own.Report(t.Context(), report) })
 	report.Services.Total = 8
 	if err := own.Report(t.Context(), report); err != nil {
 		t.Error(err)
@@ -82,7 +81,7 @@ func TestAPIServerReports(t *testing.T) {
 	}
 	refuse := func(name string, foreign *kube.Source) {
 		t.Helper()
-		cluster.Await(t, time.Minute, name+" to be refused", func() error { // the policy may be new to the API server
+		cluster.Await(t, name+" to be refused", func() error { // the policy may be new to the API server
 			for _, err := range []error{foreign.Report(t.Context(), report), foreign.ReportStatistics(t.Context(), statistics)} {
 				switch {
 				case err == nil:
@@ -116,7 +115,7 @@ func TestAPIServerReports(t *testing.T) {
 	}
 	named := reporter(user("fairlead:node:n1", group))
 	report.Services.Total = 9
-	cluster.Await(t, time.Minute, "a report of the user of n1", func() error {
+	cluster.Await(t, "a report of the user of n1", func() error {
 		return errors.Join(named.Report(t.Context(), report), named.ReportStatistics(t.Context(), statistics))
 	})
 	if got := api.Kubectl(t, "get", "fnode,fstats", "n1", "-o", "jsonpath={range .items[*]}{.status.services.total}{.metadata.ownerReferences}{end}"); got != "9" {

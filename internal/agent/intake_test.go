@@ -96,7 +96,7 @@ func TestImmediateVerdicts(t *testing.T) {
 				if err := in.apply(t.Context(), update(round)); err != nil {
 					t.Fatal(err)
 				}
-				await.True(t, 30*time.Second, "each known verdict is in the store", func() bool {
+				await.True(t, "each known verdict is in the store", func() bool {
 					return known() >= probedAtOnce && judged() >= known()
 				})
 			}
@@ -156,7 +156,7 @@ func TestServicesOneByOne(t *testing.T) {
 		}
 		return n
 	}
-	await.Equal(t, 2*time.Minute, "services without a backend in use", 0, lacking)
+	await.Equal(t, "services without a backend in use", 0, lacking)
 	stop()
 	for vip, inUse := range plane.inUse {
 		if !inUse {

@@ -195,7 +195,7 @@ func (a *api) testOutage(kubernetes *cluster.API) {
 	})
 	more := func(counter *atomic.Int64, count int64, what string) {
 		want := counter.Load() + count
-		cluster.Await(a, time.Minute, what, func() error {
+		cluster.Await(a, what, func() error {
 			if n := counter.Load(); n < want {
 				return fmt.Errorf("%d of %d", n, want)
 			}
@@ -368,7 +368,7 @@ func (a *api) testStatus(store *kubernetesStore, kubernetes *cluster.API) {
 	must(admin.Get(a.Context(), client.ObjectKey{Namespace: "project-web", Name: "lb"}, &b))
 	b.Status.Address, b.Status.Group = "203.0.113.1", "default"
 	must(admin.Status().Update(a.Context(), &b))
-	cluster.Await(a, time.Minute, "the dead member", func() error {
+	cluster.Await(a, "the dead member", func() error {
 		got := a.do(0, "web", "GET", base+"/lb/status", "")
 		for _, want := range []string{
 			`"operatingStatus":"DEGRADED"`, `{"name":"192.0.2.1:80","provisioningStatus":"PENDING_CREATE","operatingStatus":"ERROR","message":"n1: refused"}`,
@@ -383,7 +383,7 @@ func (a *api) testStatus(store *kubernetesStore, kubernetes *cluster.API) {
 	// The counters of a node that isn't ready still count for the load balancer.
 	const statistics = `{"name":"lb","nodes":2,"reportedNodes":2,"oldestReport":"1970-01-01T00:00:00Z","packets":20,"bytes":2000,"newFlows":2,` +
 		`"listeners":[{"name":"http","packets":20,"bytes":2000,"newFlows":2}]}`
-	cluster.Await(a, time.Minute, "the counters", func() error {
+	cluster.Await(a, "the counters", func() error {
 		if got := a.do(0, "web", "GET", base+"/lb/statistics", ""); got.body != statistics {
 			return fmt.Errorf("got %s, want %s", got.body, statistics)
 		}

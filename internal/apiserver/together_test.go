@@ -81,7 +81,7 @@ spec: {nodeName: n1, containers: [{name: agent, image: agent}]}
 				h.do(h.rand.IntN(2), project, "PUT", path, h.object())
 			}
 		}
-		cluster.Await(t, time.Minute, "the decision", h.agrees)
+		cluster.Await(t, "the decision", h.agrees)
 	}
 	stop()
 	fuzzrand.Covered(t, histories, histories*steps)

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/config"
+	"fairlead.io/fairlead/test/await"
 )
 
 // followed is a Source that runs on a file of its own folder until the test
@@ -111,14 +112,14 @@ func (f *followed) awaitServices(want int) {
 		if len(c.Services) != want {
 			f.t.Fatalf("applied %d services, want %d", len(c.Services), want)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(await.Patience):
 		f.t.Fatalf("nothing applied, want %d services; log:\n%s", want, &f.log)
 	}
 }
 
 func (f *followed) await(what string, holds func() bool) {
 	f.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			f.t.Fatalf("timed out waiting for %s; log:\n%s", what, &f.log)
 		}
@@ -293,7 +294,7 @@ func TestSourceReloadReadsCertificates(t *testing.T) {
 		select {
 		case c := <-f.applied:
 			return c.Services[0].Health.TLS.CA
-		case <-time.After(time.Minute):
+		case <-time.After(await.Patience):
 			t.Fatal("nothing applied")
 			return ""
 		}

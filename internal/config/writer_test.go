@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/host/file"
+	"fairlead.io/fairlead/test/await"
 )
 
 // openWriter opens a file as programs do that write in place; whole empties it.
@@ -85,7 +86,7 @@ func TestWritesInPlace(t *testing.T) {
 			} else if n != services {
 				t.Fatalf("applied %d services, want %d (seed %d)", n, services, seed)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(await.Patience):
 			t.Fatalf("nothing applied (seed %d); log:\n%s", seed, &f.log)
 		}
 	}

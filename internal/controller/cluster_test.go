@@ -27,14 +27,12 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/controller"
 	"fairlead.io/fairlead/internal/spec"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/cluster"
 )
 
 // home is the controllers' namespace.
 const home = "fairlead-system"
-
-// patience is how long anything may take that takes milliseconds on a free machine.
-const patience = 30 * time.Second
 
 // testCluster is an API server with the helpers of tests. Objects are written as an administrator,
 // controllers have only the rights of their roles.
@@ -182,7 +180,7 @@ func (r *running) stop() {
 			r.w.Error(err)
 		}
 		r.ended <- nil
-	case <-time.After(patience):
+	case <-time.After(await.Patience):
 		r.w.Error("the controller doesn't end")
 	}
 }
@@ -230,7 +228,7 @@ func (w *testCluster) edit(object client.Object, change func()) {
 
 func (w *testCluster) await(what string, condition func() error) {
 	w.Helper()
-	cluster.Await(w, patience, what, condition)
+	cluster.Await(w, what, condition)
 }
 
 // awaitObject waits until an object, which is read before each attempt, has a property.

@@ -13,6 +13,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/controller"
+	"fairlead.io/fairlead/test/await"
 )
 
 const (
@@ -463,7 +464,7 @@ func twoControllers(w *testCluster) {
 }
 
 func nodes(w *testCluster) {
-	r := w.run(func(o *controller.Options) { o.AgentGrace = patience * 10 })
+	r := w.run(func(o *controller.Options) { o.AgentGrace = await.Patience * 10 })
 	g := w.group("g", 2)
 	const none = "0 nodes of 2, 0 ready; nodeSelector matches 0"
 	if message := w.says(g, v1alpha1.ConditionReady, no, "NoNodes"); message != none {

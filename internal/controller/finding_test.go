@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/test/await"
 )
 
 // explains waits until an object's condition has a status and a message.
@@ -53,7 +54,7 @@ func (w *testCluster) writesUntilProgrammed(b *v1alpha1.LoadBalancer) (writes in
 			if c := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionProgrammed); c.ObservedGeneration == b.Generation {
 				return writes
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(await.Patience):
 			w.Fatalf("%s isn't programmed after %d writes", b.Name, writes)
 		}
 	}

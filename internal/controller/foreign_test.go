@@ -24,6 +24,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/controller"
+	"fairlead.io/fairlead/test/await"
 )
 
 // auditPolicy logs all writes to Services and their statuses.
@@ -360,7 +361,7 @@ func removed(w *testCluster) {
 		w.Helper()
 		w.awaitObject(svc, what, func() error {
 			c := apimeta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
-			if c.Reason != "OtherController" || time.Since(c.LastTransitionTime.Time) > patience {
+			if c.Reason != "OtherController" || time.Since(c.LastTransitionTime.Time) > await.Patience {
 				return fmt.Errorf("condition %v", c)
 			}
 			return nil

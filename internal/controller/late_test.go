@@ -83,7 +83,7 @@ func unwrittenGroups(w *testCluster) {
 	w.made(a)
 	first := refused.Load()
 	// On a busy machine retries are as rare as they become, one in 10 s.
-	cluster.Await(w, 2*patience, "the other group to be refused", func() error {
+	cluster.Await(w, "the other group to be refused", func() error {
 		if refused.Load() < first+4 {
 			return errors.New("not often enough")
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -48,7 +47,7 @@ func TestAPIServerSecureMetrics(t *testing.T) {
 		"not allowed": {w.api.AsServiceAccount(t, home, "stranger").BearerToken, http.StatusForbidden},
 		"allowed":     {w.api.AsServiceAccount(t, home, "reader").BearerToken, http.StatusOK},
 	} {
-		cluster.Await(t, time.Minute, name, func() error {
+		cluster.Await(t, name, func() error {
 			got, err := getMetrics(t, address, test.token)
 			if err == nil && got != test.want {
 				err = fmt.Errorf("status %d, want %d", got, test.want)

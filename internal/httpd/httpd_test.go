@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/httpd"
+	"fairlead.io/fairlead/test/await"
 )
 
 const connections = 8
@@ -63,7 +64,7 @@ func dial(t *testing.T, address, text string) net.Conn {
 	if _, err := io.WriteString(conn, text); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(await.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return conn
@@ -132,7 +133,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	if _, err := waiting.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("one connection too many is answered: error %v", err)
 	}
-	if err := waiting.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := waiting.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	long[3].Close()

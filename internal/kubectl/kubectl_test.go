@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/test/await"
 )
 
 // fake puts a shell script in place of kubectl, which runs it in a folder of its own.
@@ -189,7 +190,7 @@ while :; do sleep 0.02; done`)
 	ctx, interrupt := context.WithCancel(t.Context())
 	ended := make(chan []observe.Node[[]byte], 1)
 	go func() { ended <- Run(ctx, &Client{}, fleet(1), "drain", "service") }()
-	await(t, "kubectl to start", func() bool { return exists(dir, "started") })
+	await.True(t, "kubectl to start", func() bool { return exists(dir, "started") })
 	interrupt()
 	if got := <-ended; got[0].Error != context.Canceled.Error() || !exists(dir, "ended") {
 		t.Errorf("got %q, want that it ends", got[0].Error)
@@ -201,7 +202,7 @@ func TestConcurrency(t *testing.T) {
 	dir := fake(t, `touch "running-${4#pod/}"; ls | grep -c ^running; while [ ! -e go ]; do sleep 0.02; done; rm "running-${4#pod/}"`)
 	ended := make(chan []observe.Node[int], 1)
 	go func() { ended <- Query[int](t.Context(), &Client{}, fleet(concurrent+4), "services") }()
-	await(t, "some to run", func() bool {
+	await.True(t, "some to run", func() bool {
 		running, err := filepath.Glob(filepath.Join(dir, "running-*"))
 		return err == nil && len(running) == concurrent
 	})
@@ -218,14 +219,4 @@ func TestConcurrency(t *testing.T) {
 func exists(dir, name string) bool {
 	_, err := os.Stat(filepath.Join(dir, name))
 	return err == nil
-}
-
-// await waits for a condition.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting for %s", what)
-		}
-	}
 }

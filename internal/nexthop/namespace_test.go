@@ -18,10 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/await"
 )
-
-// patience is how long a test waits for events that should take milliseconds.
-const patience = 20 * time.Second
 
 // namespace is a network namespace without a name: it is gone with the thread
 // that made it and with its handles, also if the test is killed.
@@ -194,11 +192,11 @@ func notified(r *Resolver) <-chan struct{} {
 	return changed
 }
 
-// await follows a target until its result is as wanted; it continues only when the
+// awaitResult follows a target until its result is as wanted; it continues only when the
 // Resolver says that something has changed.
-func await(t *testing.T, r *Resolver, target Target, want func(Result) bool) Hop {
+func awaitResult(t *testing.T, r *Resolver, target Target, want func(Result) bool) Hop {
 	t.Helper()
-	deadline, changed := time.After(patience), notified(r)
+	deadline, changed := time.After(await.Patience), notified(r)
 	for {
 		got := r.Follow(vipOf(1), []Target{target})[0]
 		if want(got) {
@@ -214,10 +212,10 @@ func await(t *testing.T, r *Resolver, target Target, want func(Result) bool) Hop
 
 func awaitHop(t *testing.T, r *Resolver, target Target) Hop {
 	t.Helper()
-	return await(t, r, target, func(got Result) bool { return got.Err == nil })
+	return awaitResult(t, r, target, func(got Result) bool { return got.Err == nil })
 }
 
 func awaitError(t *testing.T, r *Resolver, target Target, want string) {
 	t.Helper()
-	await(t, r, target, func(got Result) bool { return text(got.Err) == want })
+	awaitResult(t, r, target, func(got Result) bool { return text(got.Err) == want })
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/await"
 )
 
 // family has the addresses of the tests for one family.
@@ -102,12 +103,12 @@ func TestMACChange(t *testing.T) {
 		awaitHop(t, r, target)
 		start := time.Now()
 		check(t, w.peer.LinkSetHardwareAddr(w.peer.link(t, "eth0"), net.HardwareAddr{2, 0, 0, 0, 9, 8}))
-		await(t, r, target, func(got Result) bool { return got.Err == nil && got.Hop.Destination == lb.MAC{2, 0, 0, 0, 9, 8} })
+		awaitResult(t, r, target, func(got Result) bool { return got.Err == nil && got.Hop.Destination == lb.MAC{2, 0, 0, 0, 9, 8} })
 		t.Logf("the peer's new MAC was known after %s", time.Since(start))
 
 		start = time.Now()
 		check(t, w.balancer.LinkSetHardwareAddr(w.balancer.link(t, "eth0"), net.HardwareAddr(macGiven[:])))
-		await(t, r, target, func(got Result) bool { return got.Err == nil && got.Hop.Source == macGiven })
+		awaitResult(t, r, target, func(got Result) bool { return got.Err == nil && got.Hop.Source == macGiven })
 		t.Logf("the own new MAC was known after %s", time.Since(start))
 	})
 }
@@ -177,7 +178,7 @@ func TestManagedNeighboursAfterRestart(t *testing.T) {
 	second.Forget(vipOf(1))
 	// The first one, which lives in this test, takes it back.
 	check(t, second.Close())
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(await.Patience)
 	for w.neighbour(t, "10.0.0.2").FlagsExt&netlink.NTF_EXT_MANAGED == 0 {
 		if time.Now().After(deadline) {
 			t.Fatal("the neighbour isn't managed again")
@@ -239,7 +240,7 @@ func TestFirstUsablePath(t *testing.T) {
 		}
 		w.peer.address(t, "eth0", host(f.free))
 		first := lb.MAC(w.peer.mac(t, "eth0"))
-		await(t, r, target, func(got Result) bool { return got.Err == nil && got.Hop.Destination == first })
+		awaitResult(t, r, target, func(got Result) bool { return got.Err == nil && got.Hop.Destination == first })
 	})
 }
 
@@ -298,7 +299,7 @@ func TestSourceAddressChange(t *testing.T) {
 	}
 	w.balancer.address(t, "eth0", "fd00:0::9/64")
 	check(t, w.balancer.AddrDel(w.balancer.link(t, "eth0"), &netlink.Addr{IPNet: network("fd00:0::1/64")}))
-	await(t, r, target, func(got Result) bool { return got.Hop.Local == ip("fd00:0::9") })
+	awaitResult(t, r, target, func(got Result) bool { return got.Hop.Local == ip("fd00:0::9") })
 }
 
 // Events are lost while the Resolver is held up; it notices and reads all again.
@@ -319,7 +320,7 @@ func TestLostEvents(t *testing.T) {
 	}
 	check(t, w.balancer.LinkSetHardwareAddr(w.balancer.link(t, "eth0"), net.HardwareAddr(macGiven[:])))
 	r.mu.Unlock()
-	await(t, r, target, func(got Result) bool { return got.Err == nil && got.Hop.Source == macGiven })
+	awaitResult(t, r, target, func(got Result) bool { return got.Err == nil && got.Hop.Source == macGiven })
 }
 
 // Half of the targets are on the link, with permanent neighbours because the
@@ -366,7 +367,7 @@ func TestManyTargets(t *testing.T) {
 
 	start = time.Now()
 	check(t, w.balancer.LinkSetMTU(w.balancer.link(t, "eth0"), 1400))
-	for deadline := time.After(patience); !reached(1400); {
+	for deadline := time.After(await.Patience); !reached(1400); {
 		select {
 		case <-changed:
 		case <-deadline:

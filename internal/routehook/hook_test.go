@@ -19,9 +19,6 @@ import (
 	"fairlead.io/fairlead/test/fake"
 )
 
-// limit is how long a condition may take.
-const limit = 30 * time.Second
-
 var (
 	prefix4 = netip.MustParsePrefix("10.1.1.1/32")
 	prefix6 = netip.MustParsePrefix("fd00:10:1:1::1/128")
@@ -101,17 +98,17 @@ func (h *testHook) calls(t *testing.T) string {
 
 func (h *testHook) settle(t *testing.T) {
 	t.Helper()
-	await.True(t, limit, "no call is pending", func() bool { return len(h.State().Pending) == 0 })
+	await.True(t, "no call is pending", func() bool { return len(h.State().Pending) == 0 })
 }
 
 func (h *testHook) awaitFailures(t *testing.T, least uint64) {
 	t.Helper()
-	await.True(t, limit, "failed calls", func() bool { return h.State().Failures >= least })
+	await.True(t, "failed calls", func() bool { return h.State().Failures >= least })
 }
 
 // Each route is added once and removed once, however often the same routes are set.
 func TestAddAndRemove(t *testing.T) {
-	h := open(t, "", limit)
+	h := open(t, "", await.Patience)
 	for range 3 {
 		h.set(t, prefix4, prefix6)
 		h.settle(t)
@@ -133,10 +130,10 @@ func TestAddAndRemove(t *testing.T) {
 // A route that is there is added again and again, as another balancer may have removed it, until it isn't
 // wanted. A call that fails then is pending.
 func TestAddAgain(t *testing.T) {
-	h := openIn(t, t.TempDir(), "[ ! -e broken ] || exit 1", limit, time.Millisecond)
+	h := openIn(t, t.TempDir(), "[ ! -e broken ] || exit 1", await.Patience, time.Millisecond)
 	added := func() int { return strings.Count(h.calls(t), "add "+prefix4.String()) }
 	h.set(t, prefix4)
-	await.True(t, limit, "the route is added again", func() bool { return added() >= 3 })
+	await.True(t, "the route is added again", func() bool { return added() >= 3 })
 	if pending := h.State().Pending; len(pending) > 0 {
 		t.Errorf("pending are %v", pending)
 	}
@@ -164,7 +161,7 @@ func TestAddAgain(t *testing.T) {
 func TestAbandon(t *testing.T) {
 	h := open(t, "[ $2 = 10.1.1.1/32 ] || sleep 3600", time.Hour)
 	h.set(t, prefix4, prefix6)
-	await.True(t, limit, "the first route is added", func() bool { return h.calls(t) != "" })
+	await.True(t, "the first route is added", func() bool { return h.calls(t) != "" })
 	h.Abandon()
 	if err := h.Close(t.Context()); err != nil {
 		t.Error(err)
@@ -179,13 +176,13 @@ func TestAbandon(t *testing.T) {
 func TestRoutesOfEarlierAgent(t *testing.T) {
 	h := open(t, "[ $2 = 10.1.1.1/32 ] || { touch second; sleep 3600; }", time.Hour) // which may have its effect
 	h.set(t, prefix4, prefix6)
-	await.True(t, limit, "the second route may be there", func() bool {
+	await.True(t, "the second route may be there", func() bool {
 		_, err := os.Stat(filepath.Join(h.dir, "second"))
 		return err == nil
 	})
 	h.Abandon()
 
-	h = openIn(t, h.dir, "[ -e ready ] || touch early", limit, interval)
+	h = openIn(t, h.dir, "[ -e ready ] || touch early", await.Patience, interval)
 	if pending := h.State().Pending; len(pending) != 2 {
 		t.Errorf("pending routes %v, want those of the earlier agent", pending)
 	}
@@ -203,7 +200,7 @@ func TestRoutesOfEarlierAgent(t *testing.T) {
 		t.Error("a route was changed before any were set")
 	}
 
-	h = openIn(t, h.dir, "", limit, interval)
+	h = openIn(t, h.dir, "", await.Patience, interval)
 	if err := h.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -214,7 +211,7 @@ func TestRoutesOfEarlierAgent(t *testing.T) {
 
 // A route that can't be recorded isn't added.
 func TestRouteNotRecorded(t *testing.T) {
-	h := open(t, "", limit)
+	h := open(t, "", await.Patience)
 	if err := os.Mkdir(filepath.Join(h.dir, "routes"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +230,7 @@ func sorted(lines string) string {
 // A call that fails is repeated, doesn't block the other prefix, and is reported with the
 // last line of its output.
 func TestRetry(t *testing.T) {
-	h := open(t, "[ $2 != 10.1.1.1/32 ] || [ -e mended ] || { echo first; echo no such table >&2; exit 3; }", limit)
+	h := open(t, "[ $2 != 10.1.1.1/32 ] || [ -e mended ] || { echo first; echo no such table >&2; exit 3; }", await.Patience)
 	h.set(t, prefix4, prefix6)
 	h.awaitFailures(t, 2)
 	if got := h.calls(t); got != "add fd00:10:1:1::1/128 lb1 \n" {
@@ -247,7 +244,7 @@ func TestRetry(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.settle(t)
-	await.True(t, limit, "the recovery is recorded", func() bool { return len(h.events.Lines()) == 2 })
+	await.True(t, "the recovery is recorded", func() bool { return len(h.events.Lines()) == 2 })
 	want := []string{"failed 10.1.1.1/32: add: exit status 3: no such table", "recovered 10.1.1.1/32"}
 	if got := h.events.Lines(); !slices.Equal(got, want) {
 		t.Errorf("events %q, want %q", got, want)
@@ -257,7 +254,7 @@ func TestRetry(t *testing.T) {
 // A route whose call has failed may be there all the same: it is removed when it is no longer
 // wanted, at once.
 func TestRemoveAfterFailedAdd(t *testing.T) {
-	h := open(t, "[ $1 = remove ] || exit 1", limit)
+	h := open(t, "[ $1 = remove ] || exit 1", await.Patience)
 	h.set(t, prefix4)
 	h.awaitFailures(t, 1)
 	h.set(t)
@@ -279,7 +276,7 @@ func TestTimeout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await.True(t, limit, "its child has ended", func() bool {
+	await.True(t, "its child has ended", func() bool {
 		text, err := os.ReadFile("/proc/" + strings.TrimSpace(string(child)) + "/cmdline")
 		return err != nil || !strings.Contains(string(text), "3600")
 	})
@@ -292,7 +289,7 @@ func TestTimeout(t *testing.T) {
 
 // A process in the background that keeps the output open doesn't make a call fail.
 func TestBackgroundProcess(t *testing.T) {
-	h := open(t, "sleep 5 &", limit)
+	h := open(t, "sleep 5 &", await.Patience)
 	h.set(t, prefix4)
 	h.settle(t)
 	if h.State().Failures > 0 {
@@ -302,7 +299,7 @@ func TestBackgroundProcess(t *testing.T) {
 
 // A program that doesn't exist is an error of each call.
 func TestMissingProgram(t *testing.T) {
-	h := open(t, "", limit)
+	h := open(t, "", await.Patience)
 	if err := os.Remove(filepath.Join(h.dir, "hook")); err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +312,7 @@ func TestMissingProgram(t *testing.T) {
 
 // Of long output the end is kept.
 func TestLongOutput(t *testing.T) {
-	h := open(t, "head -c 100000 /dev/zero | tr '\\0' x; exit 1", limit)
+	h := open(t, "head -c 100000 /dev/zero | tr '\\0' x; exit 1", await.Patience)
 	h.set(t, prefix4)
 	h.awaitFailures(t, 1)
 	if reason := h.State().Pending[0].Reason; len(reason) > 300 || !strings.HasSuffix(reason, "xxx") {

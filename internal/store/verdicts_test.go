@@ -100,7 +100,7 @@ func TestVerdictsSavedOnChange(t *testing.T) {
 	}
 	for _, healthy := range []bool{false, true, false} {
 		s.ApplyVerdicts([]health.Verdict{{VIP: svc.VIP, Backend: svc.Backends[0].ID(), State: health.State{Known: true, Healthy: healthy}}})
-		await.True(t, 30*time.Second, fmt.Sprintf("verdict healthy %t is saved", healthy), func() bool {
+		await.True(t, fmt.Sprintf("verdict healthy %t is saved", healthy), func() bool {
 			saved := store.LoadVerdicts(path, log)
 			_, early := saved["earlier"]
 			return !early && len(saved) == 1 != healthy

@@ -177,7 +177,7 @@ func (a *API) startServer(ctx context.Context) error {
 
 // awaitComponent waits until ready returns nil, or the component ends.
 func (a *API) awaitComponent(ctx context.Context, name string, ready func(context.Context) error) error {
-	if err := a.components[name].await(ctx, ready); err != nil {
+	if err := a.components[name].poll(ctx, ready); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil

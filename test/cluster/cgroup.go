@@ -86,7 +86,7 @@ func inheritProcessors(dir string) error {
 func removeCgroups(pattern string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return await(ctx, func() error {
+	return poll(ctx, func() error {
 		var errs []error
 		for _, p := range []string{pattern, filepath.Join("*", pattern)} {
 			groups, err := filepath.Glob(filepath.Join(cgroupRoot, p))

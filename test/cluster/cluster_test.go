@@ -8,7 +8,6 @@ import (
 	"net"
 	"slices"
 	"testing"
-	"time"
 
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -82,7 +81,7 @@ func podsAnswer(t *testing.T, c *cluster.Cluster) {
 
 func checkAnswer(t *testing.T, from *cluster.Machine, address, want string) {
 	t.Helper()
-	cluster.Await(t, 10*time.Second, "an answer from "+address, func() error {
+	cluster.Await(t, "an answer from "+address, func() error {
 		got, err := get(from, address)
 		if err == nil && got != want+"\n" {
 			err = fmt.Errorf("%s gets %q, want %q", from.Name(), got, want)

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"fairlead.io/fairlead/test/cluster"
 )
@@ -50,7 +49,7 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = run.Wait() // reports the signal
-	cluster.Await(t, 20*time.Second, "the end of all processes", func() error {
+	cluster.Await(t, "the end of all processes", func() error {
 		if n := traces(t, dir).processes; n > 0 {
 			return fmt.Errorf("%d are there", n)
 		}

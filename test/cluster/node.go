@@ -121,7 +121,7 @@ func (n *Node) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.containerd.await(ctx, func(ctx context.Context) error {
+	return n.containerd.poll(ctx, func(ctx context.Context) error {
 		_, err := n.Run(ctx, "ctr", "--address", containerdSocket, "version")
 		return err
 	})

@@ -62,12 +62,12 @@ func (p *process) alive() error {
 }
 
 // await waits until ready returns nil, for readyTimeout, or until the process ends.
-func (p *process) await(ctx context.Context, ready func(context.Context) error) error {
+func (p *process) poll(ctx context.Context, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	return await(ctx, func() error {
+	return poll(ctx, func() error {
 		if err := p.alive(); err != nil {
 			giveUp(err)
 			return err

@@ -14,13 +14,15 @@ import (
 
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.io/fairlead/test/await"
 )
 
 // awaitNetworks waits until the node has networks for its pods, and configures containerd
 // with them, as the agent of a network plugin would.
 func (n *Node) awaitNetworks(ctx context.Context) error {
 	var networks []string
-	err := n.kubelet.await(ctx, func(ctx context.Context) error {
+	err := n.kubelet.poll(ctx, func(ctx context.Context) error {
 		node, err := n.cluster.clients.CoreV1().Nodes().Get(ctx, n.name, meta.GetOptions{})
 		if err == nil && len(node.Spec.PodCIDRs) < len(nodeNetwork) {
 			err = errors.New("it has no networks for pods")
@@ -56,7 +58,7 @@ func (c *Cluster) awaitReady(ctx context.Context, nodes ...*Node) error {
 // awaitHeartbeat waits until the node's kubelet has reported since then that it is
 // ready: the API server keeps a node's last status until its heartbeats are missed.
 func (c *Cluster) awaitHeartbeat(ctx context.Context, n *Node, since time.Time) error {
-	err := n.kubelet.await(ctx, func(ctx context.Context) error {
+	err := n.kubelet.poll(ctx, func(ctx context.Context) error {
 		node, err := c.clients.CoreV1().Nodes().Get(ctx, n.name, meta.GetOptions{})
 		if err != nil {
 			return err
@@ -83,19 +85,19 @@ func (c *Cluster) awaitHeartbeat(ctx context.Context, n *Node, since time.Time) 
 func now() time.Time { return time.Now().Truncate(time.Second) }
 
 // Await calls condition until it returns nil, and fails the test with the last
-// error if that takes longer than timeout.
-func Await(t testing.TB, timeout time.Duration, what string, condition func() error) {
+// error if that takes longer than await.Patience.
+func Await(t testing.TB, what string, condition func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
-	if err := await(ctx, condition); err != nil {
-		t.Fatalf("timeout after %s waiting for %s: %v", timeout, what, err)
+	if err := poll(ctx, condition); err != nil {
+		t.Fatalf("timeout after %s waiting for %s: %v", await.Patience, what, err)
 	}
 }
 
-// await calls condition until it returns nil or ctx ends, and returns its last
+// poll calls condition until it returns nil or ctx ends, and returns its last
 // error.
-func await(ctx context.Context, condition func() error) error {
+func poll(ctx context.Context, condition func() error) error {
 	const pause = 50 * time.Millisecond
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()

@@ -20,6 +20,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 )
 
 // TestMain makes the test binary stand in for an agent: an end of sessions that
@@ -193,7 +194,7 @@ func (e *end) mark() int {
 func (e *end) await(since int, peer string, state bgp.BFDState) Event {
 	e.t.Helper()
 	late := false
-	timer := time.AfterFunc(patience, func() {
+	timer := time.AfterFunc(await.Patience, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		late = true

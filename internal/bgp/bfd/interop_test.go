@@ -121,10 +121,10 @@ func (w *watched) up(since int, when string) {
 	w.t.Helper()
 	begin := time.Now()
 	for _, peer := range []string{next4, next6} {
-		await.True(w.t, patience, when+", "+peer+" is up", func() bool { return w.near.ask(peer).BFD == bgp.BFDUp })
+		await.True(w.t, when+", "+peer+" is up", func() bool { return w.near.ask(peer).BFD == bgp.BFDUp })
 	}
 	for _, peer := range []string{near4, near6} {
-		await.True(w.t, patience, when+", the router sees "+peer+" up", func() bool { return w.router.sees(peer, true) })
+		await.True(w.t, when+", the router sees "+peer+" up", func() bool { return w.router.sees(peer, true) })
 	}
 	w.t.Logf("%s: up after %s, %d events", when, time.Since(begin).Round(time.Millisecond), w.near.mark()-since)
 }
@@ -174,7 +174,7 @@ func (w *watched) hang() {
 func (w *watched) routerFinds(what string, since time.Time) {
 	w.t.Helper()
 	for _, peer := range []string{near4, near6} {
-		await.True(w.t, patience, what+", the router sees "+peer+" down", func() bool { return w.router.sees(peer, false) })
+		await.True(w.t, what+", the router sees "+peer+" down", func() bool { return w.router.sees(peer, false) })
 		w.t.Logf("%s: the router says so of %s after %s", what, peer, time.Since(since).Round(time.Millisecond))
 	}
 }

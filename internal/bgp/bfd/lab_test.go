@@ -9,17 +9,12 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/lab/netlab"
 )
-
-// patience is how long a condition may take that should hold in a moment: a
-// session that comes up takes some seconds.
-const patience = 15 * time.Second
 
 // The hosts of a lab: near and next are on one link, far is behind a router.
 const (

@@ -96,7 +96,7 @@ func TestMultihop(t *testing.T) {
 	bounded, one, other := over(far4), to(far4), to(near4)
 	bounded.MaxHops, one.Path, other.Path = 1, bgp.SingleHop, bgp.SingleHop
 	near.set(bounded)
-	await.True(t, patience, "TTL security rejects the hop", func() bool {
+	await.True(t, "TTL security rejects the hop", func() bool {
 		return strings.Contains(near.ask(far4).BFDReason, "packet with TTL 254: want at least 255")
 	})
 	bounded.MaxHops = 2
@@ -105,7 +105,7 @@ func TestMultihop(t *testing.T) {
 	near.await(mark, far4, bgp.BFDUp)
 	near.set(one)
 	far.set(other)
-	await.True(t, patience, "the hop is seen", func() bool {
+	await.True(t, "the hop is seen", func() bool {
 		return strings.Contains(far.ask(near4).BFDReason, "packet with TTL 254: want 255")
 	})
 }
@@ -121,7 +121,7 @@ func TestLateRoute(t *testing.T) {
 	}
 	near.set(to(far4))
 	far.set(over(near4))
-	await.True(t, patience, "the missing route is seen", func() bool { return strings.Contains(near.ask(far4).BFDReason, "cannot send") })
+	await.True(t, "the missing route is seen", func() bool { return strings.Contains(near.ask(far4).BFDReason, "cannot send") })
 	if err := lab.Do("near", func() error { return netlink.RouteAdd(gateway) }); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestPeerRestarts(t *testing.T) {
 	mark = near.mark()
 	next.kill()
 	near.await(mark, next4, bgp.BFDDown)
-	await.True(t, patience, "the closed port is seen", func() bool { return strings.Contains(near.ask(next4).BFDReason, "its port is closed") })
+	await.True(t, "the closed port is seen", func() bool { return strings.Contains(near.ask(next4).BFDReason, "its port is closed") })
 }
 
 // Sessions that stay as they are go on while others come and go, or get other
@@ -239,7 +239,7 @@ func TestPortInUse(t *testing.T) {
 	}
 	near, _ := ends(t, lab)
 	near.await(0, next6, bgp.BFDUp)
-	await.True(t, patience, "the reason is seen", func() bool {
+	await.True(t, "the reason is seen", func() bool {
 		return near.ask(next4).BFDReason == "udp port 3784 is in use: another BFD daemon may run here"
 	})
 	if err := squatter.Close(); err != nil {

@@ -128,7 +128,7 @@ func (r *router) start() {
 		if err := r.lab.Start(context.Background(), r.host, p); err != nil {
 			r.t.Fatal(err)
 		}
-		await.True(r.t, patience, p.Name+" is ready", func() bool { _, err := os.Lstat(socket); return err == nil })
+		await.True(r.t, p.Name+" is ready", func() bool { _, err := os.Lstat(socket); return err == nil })
 	}
 	r.t.Cleanup(func() {
 		if r.t.Failed() {

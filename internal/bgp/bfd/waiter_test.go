@@ -25,7 +25,7 @@ func TestRealTimePriority(t *testing.T) {
 		want  int
 	}{{[]Peer{to(next4), to(next6)}, 2}, {nil, 0}, {[]Peer{to(next4)}, 1}} {
 		near.set(step.peers...)
-		await.True(t, patience, strconv.Itoa(step.want)+" threads have priority", func() bool { return near.urgentThreads() == step.want })
+		await.True(t, strconv.Itoa(step.want)+" threads have priority", func() bool { return near.urgentThreads() == step.want })
 	}
 }
 

@@ -53,7 +53,7 @@ func bindWire(t *testing.T, lab *netlab.Lab, host string, l link, at netip.AddrP
 // receive returns the next packet, its source and hop limit.
 func (w *wire) receive() (packet, netip.AddrPort, int) {
 	w.t.Helper()
-	if err := w.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := w.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
 		w.t.Fatal(err)
 	}
 	payload, control := make([]byte, 512), make([]byte, 512)
@@ -154,7 +154,7 @@ func TestOtherInterface(t *testing.T) {
 			victim, peer = near6, next6
 		}
 		w := bindWire(t, lab, "pod", l, netip.AddrPortFrom(netip.MustParseAddr(peer), 50000))
-		await.True(t, patience, "the interface is seen", func() bool {
+		await.True(t, "the interface is seen", func() bool {
 			w.say(victim, l, b[:])
 			return strings.Contains(near.ask(peer).BFDReason, "another interface")
 		})

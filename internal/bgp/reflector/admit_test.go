@@ -38,7 +38,7 @@ func connectNearby(t *testing.T, r *reflector.Reflector, n int) {
 	c := call(t, n)
 	setHops(t, c, 255)
 	c.handshake(restarting)
-	await.True(t, patience, "session", func() bool { return established(r, clientAddress(n)) })
+	await.True(t, "session", func() bool { return established(r, clientAddress(n)) })
 }
 
 // setHops sets the hop limit of a client's packets.
@@ -104,14 +104,14 @@ func TestAttributes(t *testing.T) {
 		return func() bool { got := passed(); return got.Equal(&want) }
 	}
 	want := bgp.Attributes{LocalPreference: new(uint32(100)), Communities: config.Allowed.Communities}
-	await.True(t, patience, "limited attributes", equal(want))
+	await.True(t, "limited attributes", equal(want))
 
 	config.Allowed = bgp.Attributes{LocalPreference: new(uint32(200)), MED: new(uint32(10)), LinkBandwidth: 1e6}
 	configure(t, r, config)
-	await.True(t, patience, "other attributes", equal(config.Allowed))
+	await.True(t, "other attributes", equal(config.Allowed))
 	config.Accept = []bgp.Acceptance{{Prefix: netip.MustParsePrefix("10.1.2.0/24"), Shortest: 32}}
 	configure(t, r, config)
-	await.True(t, patience, "no route", func() bool { return len(r.Routes()) == 0 })
+	await.True(t, "no route", func() bool { return len(r.Routes()) == 0 })
 }
 
 // The router gets routes with the attributes that are passed on, and none that isn't accepted,
@@ -163,7 +163,7 @@ func TestSilentConnections(t *testing.T) {
 		t.Helper()
 		for _, c := range clients {
 			c.handshake(restarting)
-			await.True(t, patience, "session", func() bool { return established(r, c.address()) })
+			await.True(t, "session", func() bool { return established(r, c.address()) })
 		}
 	}
 	establish(other, other6, call(t, 11))

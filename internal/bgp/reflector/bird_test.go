@@ -95,13 +95,10 @@ func reflected(t *testing.T, r *reflector.Reflector) string {
 	return out.String()
 }
 
-// patience is how long a condition may take.
-const patience = 20 * time.Second
-
 // awaitReflected waits until the reflector passes on exactly this.
 func awaitReflected(t *testing.T, r *reflector.Reflector, want string) {
 	t.Helper()
-	await.Equal(t, patience, "routes that the reflector passes on", want, func() string { return reflected(t, r) })
+	await.Equal(t, "routes that the reflector passes on", want, func() string { return reflected(t, r) })
 }
 
 const birdText = `
@@ -215,5 +212,5 @@ func hops(prefix string) string {
 
 func awaitHops(t *testing.T, prefix, want string) {
 	t.Helper()
-	await.Equal(t, patience, "next hops of "+prefix, want, func() string { return hops(prefix) })
+	await.Equal(t, "next hops of "+prefix, want, func() string { return hops(prefix) })
 }

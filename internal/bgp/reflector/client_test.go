@@ -70,7 +70,7 @@ func callFrom(t *testing.T, address netip.Addr, n int) *client {
 		to = netip.IPv6Loopback()
 	}
 	var conn net.Conn
-	await.True(t, patience, "connection", func() (ok bool) {
+	await.True(t, "connection", func() (ok bool) {
 		var err error
 		conn, err = dialer.Dial("tcp", netip.AddrPortFrom(to, 179).String())
 		return err == nil
@@ -142,7 +142,7 @@ func (c *client) awaitEnd() (said []byte) {
 	select {
 	case <-c.ended:
 		return c.said
-	case <-time.After(20 * time.Second):
+	case <-time.After(await.Patience):
 		c.t.Fatal("the reflector doesn't end the session within 20 s")
 		return nil
 	}

@@ -74,7 +74,7 @@ func FuzzClientSession(f *testing.F) {
 		}
 		tcp := c.conn.(*net.TCPConn)
 		_ = tcp.CloseWrite()
-		_ = tcp.SetReadDeadline(time.Now().Add(time.Minute))
+		_ = tcp.SetReadDeadline(time.Now().Add(await.Patience))
 		if _, err := io.Copy(io.Discard, tcp); os.IsTimeout(err) {
 			t.Error("connection does not end")
 		}
@@ -84,7 +84,7 @@ func FuzzClientSession(f *testing.F) {
 				t.Errorf("reflects %+v", route)
 			}
 		}
-		await.True(t, patience, "the steady client's session", func() bool { return established(r, clientAddress(1)) })
+		await.True(t, "the steady client's session", func() bool { return established(r, clientAddress(1)) })
 		select {
 		case <-steady.ended:
 			t.Errorf("another client's session ended: % x", steady.said)

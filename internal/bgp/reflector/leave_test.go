@@ -14,6 +14,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/session"
+	"fairlead.io/fairlead/test/await"
 )
 
 // A reflector that is closed leaves routers first, also those whose session it
@@ -43,7 +44,7 @@ func TestCloseRouters(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, conn := range []net.Conn{router, client} {
-		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(await.Patience))
 		if _, err := io.ReadFull(conn, make([]byte, 19)); err != nil {
 			t.Fatal("no OPEN:", err)
 		}

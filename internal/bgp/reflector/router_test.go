@@ -55,7 +55,7 @@ func TestClientRestart(t *testing.T) {
 	changes := watchRoute(t, vip4)
 
 	before.vanish()
-	await.True(t, patience, "loss of the client", func() bool { return !established(r, clientAddress(11)) })
+	await.True(t, "loss of the client", func() bool { return !established(r, clientAddress(11)) })
 	awaitReflected(t, r, "10.1.1.1/32 via 10.0.2.11 from [127.0.1.11] stale [127.0.1.11]\n"+
 		"10.1.1.2/32 via 10.0.2.11 from [127.0.1.11] stale [127.0.1.11]\n")
 	connect(t, 11, restarting).announces(vip4)
@@ -64,7 +64,7 @@ func TestClientRestart(t *testing.T) {
 	if n := changes(); n > 0 {
 		t.Errorf("the router's route changed %d times", n)
 	}
-	await.True(t, patience, "the client's state", func() bool { return established(r, clientAddress(11)) }) // after its routes
+	await.True(t, "the client's state", func() bool { return established(r, clientAddress(11)) }) // after its routes
 	if p, _ := state(r, clientAddress(11)); p.Flaps != 1 || !p.Dynamic || p.State != bgp.Established {
 		t.Errorf("the client is %+v", p)
 	}

@@ -87,7 +87,7 @@ func TestReflectorRestartSharedAddress(t *testing.T) {
 		}
 		connectFrom(t, node, n, restarting).announces(vip4)
 	}
-	await.True(t, patience, "session with the router", func() bool { return after.Ready() && established(after, routerAddress) })
+	await.True(t, "session with the router", func() bool { return after.Ready() && established(after, routerAddress) })
 	connect(t, 13, restarting).announce(vip4)
 	awaitHops(t, vip4, "10.0.2.11 10.0.2.12 10.0.2.13")
 	if n := changes(); n > 1 { // the third client is new
@@ -109,7 +109,7 @@ func TestConnectionsWithoutOpen(t *testing.T) {
 	if said := silent.awaitEnd(); said != nil {
 		t.Errorf("the silent one got NOTIFICATION % x", said)
 	}
-	await.True(t, patience, "no client", func() bool { return len(identities(r)) == 0 })
+	await.True(t, "no client", func() bool { return len(identities(r)) == 0 })
 	if r.Refused() != 1 {
 		t.Errorf("%d connections refused, want 1", r.Refused())
 	}

@@ -58,7 +58,7 @@ func established(r *reflector.Reflector, address netip.Addr) bool {
 // client's routes before it reports that the session is established.
 func awaitSaved(t *testing.T, path string, clients int) {
 	t.Helper()
-	await.True(t, patience, "clients are saved", func() bool {
+	await.True(t, "clients are saved", func() bool {
 		text, err := os.ReadFile(path)
 		return err == nil && bytes.Count(text, []byte("routerID")) == clients
 	})

@@ -16,6 +16,7 @@ import (
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/test/await"
 )
 
 // framed makes messages of fuzzed bytes, which would rarely have a valid header: each is a
@@ -92,7 +93,7 @@ func FuzzRouterSession(f *testing.F) {
 func endsWithConnection(t *testing.T, input []byte, begin func(context.Context, *Pending) (*Session, error)) *Session {
 	t.Helper()
 	ours, theirs := connect(t)
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	s, err := begin(ctx, &Pending{TCPConn: ours})
 	if err != nil {

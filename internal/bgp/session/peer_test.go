@@ -19,6 +19,7 @@ import (
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/test/await"
 )
 
 // prefixes returns the announced and the withdrawn prefixes of an UPDATE.
@@ -115,7 +116,7 @@ func TestAnnounceDifference(t *testing.T) {
 			return counters(d.session).UpdatesSent-sent == uint64(step.updates) && d.session.announced.Get() == step.announcedNow
 		})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	if err := d.session.AwaitWithdrawn(ctx); err != nil {
 		t.Error(err)
@@ -177,7 +178,7 @@ func TestEndNotification(t *testing.T) {
 	if got := readNotification(d.next().Body.(*wire.BGPNotification)); got != n {
 		t.Errorf("sent %+v, want %+v", got, n)
 	}
-	if m := d.nextUntil(time.Now().Add(timeout)); m != nil {
+	if m := d.nextUntil(time.Now().Add(await.Patience)); m != nil {
 		t.Errorf("sent %+v after it", m)
 	}
 	d.ends("administrative shutdown: maintenance")
@@ -188,7 +189,7 @@ func TestDropWithoutNotification(t *testing.T) {
 	d.answer()
 	d.update()
 	d.session.Drop("abandoned")
-	if m := d.nextUntil(time.Now().Add(timeout)); m != nil {
+	if m := d.nextUntil(time.Now().Add(await.Patience)); m != nil {
 		t.Errorf("sent %+v", m)
 	}
 	d.ends("abandoned")

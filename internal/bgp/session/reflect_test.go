@@ -15,6 +15,7 @@ import (
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/test/await"
 )
 
 // beginClient establishes a session of a reflector with a client that the test is.
@@ -32,7 +33,7 @@ func beginClient(t *testing.T) *dialogue {
 		t.Fatal(err)
 	}
 	ours, theirs := connect(t)
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	d := &dialogue{t: t, router: theirs}
 	d.eventually("the library's state", func() bool { return i.state(key).String() == "SESSION_STATE_ACTIVE" })

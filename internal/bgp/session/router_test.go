@@ -17,9 +17,6 @@ import (
 	"fairlead.io/fairlead/test/await"
 )
 
-// timeout is how long tests wait for events that should happen at once.
-const timeout = 30 * time.Second
-
 // The two ends.
 var (
 	balancer = bgp.Local{ASN: 65021, RouterID: netip.MustParseAddr("10.0.2.11")}
@@ -77,7 +74,7 @@ func connected() (ours, theirs *net.TCPConn, err error) {
 func begin(t *testing.T, p *Peer, restarted bool, routes ...bgp.Route) *dialogue {
 	t.Helper()
 	ours, theirs := connect(t)
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	p.opened = func(*Session) {
 		if err := p.Announce(routes); err != nil {
@@ -134,7 +131,7 @@ func (d *dialogue) sendBytes(b []byte) {
 // next is the next message from the library's end.
 func (d *dialogue) next() *wire.BGPMessage {
 	d.t.Helper()
-	m := d.nextUntil(time.Now().Add(timeout))
+	m := d.nextUntil(time.Now().Add(await.Patience))
 	if m == nil {
 		d.t.Fatal("no message")
 	}
@@ -181,7 +178,7 @@ func (d *dialogue) await(c <-chan struct{}, what string) {
 	d.t.Helper()
 	select {
 	case <-c:
-	case <-time.After(timeout):
+	case <-time.After(await.Patience):
 		d.t.Fatalf("not %s: %s", what, d.session.Status().Reason)
 	}
 }
@@ -189,7 +186,7 @@ func (d *dialogue) await(c <-chan struct{}, what string) {
 // eventually waits until a condition holds.
 func (d *dialogue) eventually(what string, holds func() bool) {
 	d.t.Helper()
-	await.True(d.t, timeout, what, holds)
+	await.True(d.t, what, holds)
 }
 
 // ends waits until the session has ended, for a reason.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/fake"
 )
 
@@ -137,7 +138,7 @@ func TestTTL(t *testing.T) {
 				var accepted *net.TCPConn
 				select {
 				case accepted = <-calls:
-				case <-time.After(10 * time.Second):
+				case <-time.After(await.Patience):
 					t.Fatal("not accepted")
 				}
 				defer accepted.Close()

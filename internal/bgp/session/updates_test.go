@@ -90,7 +90,7 @@ func TestResyncAfterEndOfRIB(t *testing.T) {
 		}
 	}
 	sends(wire.RF_IPv4_UC, 0)
-	await.Closed(t, timeout, "resync", reset)
+	await.Closed(t, "resync", reset)
 	sends(wire.RF_IPv6_UC, 0)
 	sends(wire.RF_IPv4_UC, 1)
 	idle(t, reset, "a second time")

@@ -83,7 +83,7 @@ func TestLinkBandwidth(t *testing.T) {
 		}
 		r.awaitHops("10.1.1.1/32", from.hops...)
 	}
-	await.True(r.t, patience, "a quarter and three", func() bool {
+	await.True(r.t, "a quarter and three", func() bool {
 		weights := r.weights("10.1.1.1/32")
 		slow, fast := weights["10.0.2.11"], weights["10.0.2.12"]
 		return fast > 2*slow && fast < 4*slow // FRR rounds them

@@ -27,7 +27,7 @@ func watchedRouter(t *testing.T, lines ...string) (*frr, bgp.Peer) {
 // awaitWatched waits until BFD is up at both ends.
 func awaitWatched(t *testing.T, r *frr, s *Speaker) {
 	t.Helper()
-	await.True(t, patience, "BFD", func() bool {
+	await.True(t, "BFD", func() bool {
 		return s.Peers()[0].BFD == bgp.BFDUp && strings.Contains(r.vtysh("show bfd peers brief"), " up")
 	})
 }
@@ -54,7 +54,7 @@ func TestAbandonWithBFD(t *testing.T) {
 	awaitWatched(t, r, s)
 	kept := r.watch("10.1.1.1/32")
 	s.Abandon()
-	await.True(t, patience, "the router's BFD to notice", func() bool {
+	await.True(t, "the router's BFD to notice", func() bool {
 		return strings.Contains(r.vtysh("show bfd peers brief"), " down")
 	})
 	again := open(t, peer)

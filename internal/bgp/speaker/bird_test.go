@@ -44,7 +44,7 @@ func startBIRD(t *testing.T, config string) *box {
 	file, socket := filepath.Join(dir, "bird.conf"), filepath.Join(dir, "bird.ctl")
 	r.must(os.WriteFile(file, []byte(config), 0o644))
 	r.run("bird", "/usr/sbin/bird", "-f", "-c", file, "-s", socket)
-	await.True(r.t, patience, "BIRD", func() bool { _, err := os.Stat(socket); return err == nil })
+	await.True(r.t, "BIRD", func() bool { _, err := os.Stat(socket); return err == nil })
 	return r
 }
 
@@ -87,7 +87,7 @@ func TestBIRDAbandonWithBFD(t *testing.T) {
 	kept := r.watch("10.1.1.1/32")
 	detection := bgp.DefaultBFD.Interval * time.Duration(bgp.DefaultBFD.Multiplier)
 	up := again.Peers()[0].BFDSince
-	await.True(t, patience, "three detection times of peace", func() bool { return time.Since(up) > 3*detection })
+	await.True(t, "three detection times of peace", func() bool { return time.Since(up) > 3*detection })
 	kept()
 	wantFlaps(t, again, 0)
 }

@@ -10,15 +10,11 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
-
-// patience is how long a condition may take.
-const patience = 20 * time.Second
 
 // The addresses of the router at the first place and of the balancer, which the tests
 // are.

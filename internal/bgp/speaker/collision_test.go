@@ -31,7 +31,7 @@ type activePeer struct {
 func connectFrom(t *testing.T, peer netip.Addr) activePeer {
 	t.Helper()
 	var conn net.Conn
-	await.True(t, patience, "connection", func() bool {
+	await.True(t, "connection", func() bool {
 		var err error
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: peer.AsSlice()}}
 		conn, err = dialer.Dial("tcp4", "127.0.0.1:179")
@@ -66,7 +66,7 @@ func (p activePeer) send(kind byte, body []byte) {
 // received reads until the connection ends, and returns the last message.
 func (p activePeer) received() (last []byte) {
 	p.t.Helper()
-	if err := p.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := p.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
 		p.t.Fatal(err)
 	}
 	for {
@@ -140,7 +140,7 @@ func TestCollision(t *testing.T) {
 				first.forget()
 			}
 			connectFrom(t, address).opens(1, gracefulRestart)
-			await.True(t, patience, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
+			await.True(t, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
 			awaitEstablished(t, s)
 		})
 	}
@@ -156,10 +156,10 @@ func TestConnectionOfRemovedPeer(t *testing.T) {
 	peer.Passive = true
 	s := open(t, peer)
 	set(t, s)
-	await.True(t, patience, "waiting for the peer", func() bool { return s.Peers()[0].State == bgp.Active })
+	await.True(t, "waiting for the peer", func() bool { return s.Peers()[0].State == bgp.Active })
 	connectFrom(t, address)           // begins a session
 	before := connectFrom(t, address) // waits for its OPEN
-	await.True(t, patience, "connection accepted", func() bool {
+	await.True(t, "connection accepted", func() bool {
 		k := s.peers[address].Keeper
 		k.mu.Lock()
 		defer k.mu.Unlock()

@@ -117,7 +117,7 @@ func TestStates(t *testing.T) {
 	}
 	for i, s := range speakers {
 		awaitReason(t, s, reasons[i])
-		await.True(t, patience, "the next try", func() bool { return s.Peers()[0].NextTry.After(time.Now()) })
+		await.True(t, "the next try", func() bool { return s.Peers()[0].NextTry.After(time.Now()) })
 	}
 }
 
@@ -142,7 +142,7 @@ func TestPeerCloses(t *testing.T) {
 	awaitReason(t, s, "received NOTIFICATION: administrative reset")
 	awaitEstablished(t, s)
 	r.stop("bgpd") // by SIGKILL
-	await.True(t, patience, "the loss", func() bool { return s.Peers()[0].Flaps == 2 })
+	await.True(t, "the loss", func() bool { return s.Peers()[0].Flaps == 2 })
 	awaitReason(t, s, "connection refused")
 }
 

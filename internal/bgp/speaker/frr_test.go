@@ -77,7 +77,7 @@ func startFRRIn(in *box, bgpd string) *frr {
 	}
 	r.directory()
 	r.start("zebra", "hostname router\n")
-	await.True(r.t, patience, "zebra's socket", func() bool { _, err := os.Stat(filepath.Join(r.dir, "zserv.api")); return err == nil })
+	await.True(r.t, "zebra's socket", func() bool { _, err := os.Stat(filepath.Join(r.dir, "zserv.api")); return err == nil })
 	r.start("bgpd", bgpd)
 	return r
 }
@@ -107,7 +107,7 @@ func (r *frr) start(daemon, config string) {
 			r.t.Logf("%s:\n%s", daemon, text)
 		}
 	})
-	await.True(r.t, patience, daemon, func() bool { _, err := os.Stat(filepath.Join(r.dir, daemon+".vty")); return err == nil })
+	await.True(r.t, daemon, func() bool { _, err := os.Stat(filepath.Join(r.dir, daemon+".vty")); return err == nil })
 }
 
 // vtysh runs commands.

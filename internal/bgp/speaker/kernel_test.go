@@ -56,7 +56,7 @@ func (r *box) hops(prefix string) []string {
 // else.
 func (r *box) awaitHops(prefix string, hops ...string) {
 	r.t.Helper()
-	await.True(r.t, patience, fmt.Sprintf("%s by %v", prefix, hops), func() bool { return slices.Equal(r.hops(prefix), hops) })
+	await.True(r.t, fmt.Sprintf("%s by %v", prefix, hops), func() bool { return slices.Equal(r.hops(prefix), hops) })
 }
 
 // awaitRoutes waits until the router's kernel sends addresses to the balancer at the first place.

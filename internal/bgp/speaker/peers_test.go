@@ -26,7 +26,7 @@ func stateOf(s *Speaker, peer netip.Addr) bgp.PeerState {
 func awaitBoth(t *testing.T, s *Speaker, peers ...netip.Addr) {
 	t.Helper()
 	for _, peer := range peers {
-		await.True(t, patience, "session with "+peer.String(), func() bool { return stateOf(s, peer).State == bgp.Established })
+		await.True(t, "session with "+peer.String(), func() bool { return stateOf(s, peer).State == bgp.Established })
 	}
 }
 
@@ -45,7 +45,7 @@ func TestSeveralPeers(t *testing.T) {
 
 	kept := f.watch("10.1.1.1/32", "fd00:10:1:1::1/128")
 	b.stop("bird")
-	await.True(t, patience, "the loss", func() bool { return stateOf(s, router4).Reason == "connection refused" })
+	await.True(t, "the loss", func() bool { return stateOf(s, router4).Reason == "connection refused" })
 	set(t, s, "10.1.1.1", "10.1.1.2", "fd00:10:1:1::1")
 	f.awaitHops("10.1.1.2/32", "10.0.3.11")
 	kept()
@@ -76,7 +76,7 @@ func TestHoldTime(t *testing.T) {
 			if got := s.Peers()[0].HoldTime; got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
-			await.True(t, patience, "the router's view", func() bool {
+			await.True(t, "the router's view", func() bool {
 				return r.neighbour().HoldTime == int(test.want.Milliseconds())
 			})
 		})
@@ -113,14 +113,14 @@ func TestMultihop(t *testing.T) {
 		beyond.at4: "no route to host",
 		beyond.at6: "timed out: further away than TTL security allows, unreachable, or it wants a password",
 	} {
-		await.True(t, patience, reason, func() bool { return stateOf(s, peer).Reason == reason })
+		await.True(t, reason, func() bool { return stateOf(s, peer).Reason == reason })
 	}
 	peers[0].Multihop, peers[1].TTLSecurity = 2, 2
 	configure(t, s, peers)
 	awaitBoth(t, s, beyond.at4, beyond.at6)
 	r.awaitHops("10.1.1.1/32", beyond.near4.String())
 	r.awaitHops("fd00:10:1:1::1/128", beyond.near6.String())
-	await.True(t, patience, "paths of both sessions", func() bool {
+	await.True(t, "paths of both sessions", func() bool {
 		return strings.Contains(r.vtysh("show bgp ipv4 unicast 10.1.1.1/32"), "2 available")
 	})
 }

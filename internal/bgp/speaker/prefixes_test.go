@@ -87,10 +87,10 @@ func TestIPv4RoutesOverIPv6(t *testing.T) {
 				}
 				return
 			}
-			await.True(t, patience, "next hop of 10.1.1.1", func() bool {
+			await.True(t, "next hop of 10.1.1.1", func() bool {
 				return strings.Contains(r.vtysh("show bgp ipv4 unicast 10.1.1.1/32"), test.hop)
 			})
-			await.True(t, patience, "in the kernel", func() bool { return len(r.hops("10.1.1.1/32")) == 1 })
+			await.True(t, "in the kernel", func() bool { return len(r.hops("10.1.1.1/32")) == 1 })
 		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 func TestAbandon(t *testing.T) {
 	r := startPassiveFRR(t)
 	checkAbandon(t, r.box, func() {
-		await.True(t, patience, "the router to notice", func() bool {
+		await.True(t, "the router to notice", func() bool {
 			return !strings.Contains(r.vtysh("show bgp neighbor 10.0.2.11"), "state = Established")
 		})
 	})
@@ -61,7 +61,7 @@ func lostConnection(t *testing.T, r *box, breaks func(*box)) {
 	awaitEstablished(t, s)
 	kept := r.watch("10.1.1.1/32", "fd00:10:1:1::1/128")
 	breaks(r)
-	await.True(t, patience, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
+	await.True(t, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
 	set(t, s, "10.1.1.2", "10.1.1.1", "fd00:10:1:1::1")
 	awaitEstablished(t, s)
 	r.awaitHops("10.1.1.2/32", "10.0.2.11") // behind the routes that the router had to clear
@@ -83,7 +83,7 @@ func TestPassivePeerReconnects(t *testing.T) {
 		cut(t)
 		find()
 	})
-	await.True(t, patience, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
+	await.True(t, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
 	set(t, s, "10.1.1.2", "10.1.1.1", "fd00:10:1:1::1")
 	r.awaitHops("10.1.1.2/32", "10.0.2.11")
 	kept()

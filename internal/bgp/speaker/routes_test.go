@@ -69,13 +69,13 @@ func wantFlaps(t *testing.T, s *Speaker, flaps uint64) {
 // awaitBFD waits until the only peer's BFD session is up.
 func awaitBFD(t *testing.T, s *Speaker) {
 	t.Helper()
-	await.True(t, patience, "BFD", func() bool { return s.Peers()[0].BFD == bgp.BFDUp })
+	await.True(t, "BFD", func() bool { return s.Peers()[0].BFD == bgp.BFDUp })
 }
 
 // awaitReason waits until the only peer's reason has text.
 func awaitReason(t *testing.T, s *Speaker, text string) {
 	t.Helper()
-	await.True(t, patience, text, func() bool { return strings.Contains(s.Peers()[0].Reason, text) })
+	await.True(t, text, func() bool { return strings.Contains(s.Peers()[0].Reason, text) })
 	if state := s.Peers()[0]; state.State == bgp.Established {
 		t.Error("established")
 	}
@@ -84,7 +84,7 @@ func awaitReason(t *testing.T, s *Speaker, text string) {
 // awaitEstablished waits until the only peer's session is.
 func awaitEstablished(t *testing.T, s *Speaker) {
 	t.Helper()
-	await.True(t, patience, "established", func() bool { return s.Peers()[0].State == bgp.Established })
+	await.True(t, "established", func() bool { return s.Peers()[0].State == bgp.Established })
 }
 
 // openFollowed makes a speaker whose routes come and go, and the router's kernel
@@ -158,7 +158,7 @@ func TestConfigureKeepsUnchangedPeers(t *testing.T) {
 	before := r.neighbour().Messages.NotificationsRecv
 	peer.HoldTime = 6 * time.Second
 	configure(t, s, []bgp.Peer{peer})
-	await.True(t, patience, "a new session", func() bool { return s.Peers()[0].HoldTime == 3*time.Second && s.Peers()[0].Since != since })
+	await.True(t, "a new session", func() bool { return s.Peers()[0].HoldTime == 3*time.Second && s.Peers()[0].Since != since })
 	changed := r.neighbour().Messages.NotificationsRecv
 	if changed == before {
 		t.Error("the session that changed ended without a notification")

@@ -22,6 +22,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/frame"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/await"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
@@ -167,7 +168,7 @@ func (n *node) send(t *testing.T, vip lb.VIP, client netip.AddrPort) (to lb.Back
 	n.write(t, frame.Description{From: client, To: netip.AddrPortFrom(vip.Address, vip.Port), Protocol: frame.Protocol(vip.Protocol.String()), Flags: frame.SYN})
 	// The answer to an echo request comes after all effects of the packet.
 	n.write(t, frame.Description{From: netip.AddrPortFrom(router4, 0), To: netip.AddrPortFrom(node4, 0), Protocol: frame.ICMP})
-	if err := n.tap.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := n.tap.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	buffer := make([]byte, 2048)

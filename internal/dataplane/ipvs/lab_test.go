@@ -24,6 +24,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 )
 
 // refusal is how long a connection is tried that nothing answers.
@@ -176,7 +177,7 @@ func (w testLab) serve(server string) {
 
 func (w testLab) eventually(condition func() error) {
 	w.t.Helper()
-	late := time.After(patience)
+	late := time.After(await.Patience)
 	for {
 		err := condition()
 		if err == nil {
@@ -263,12 +264,12 @@ type session struct {
 
 // connect opens a connection, or sends a first datagram, and returns when it is answered.
 func (w testLab) connect(vip lb.VIP) (*session, error) {
-	conn, err := w.dial(vip, patience)
+	conn, err := w.dial(vip, await.Patience)
 	if err != nil {
 		return nil, err
 	}
 	s := &session{Conn: conn, lines: bufio.NewReader(conn)}
-	if s.server, err = s.ask(patience); err != nil {
+	if s.server, err = s.ask(await.Patience); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	w.t.Cleanup(func() { _ = conn.Close() })
@@ -307,7 +308,7 @@ func (w testLab) must(vip lb.VIP) *session {
 // stays checks that a connection still has its server.
 func (w testLab) stays(s *session) {
 	w.t.Helper()
-	if name, err := s.ask(patience); name != s.server {
+	if name, err := s.ask(await.Patience); name != s.server {
 		w.t.Errorf("the connection of %s is answered by %q: %v", s.server, name, err)
 	}
 }

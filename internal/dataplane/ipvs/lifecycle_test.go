@@ -23,6 +23,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/await"
 )
 
 func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
@@ -330,7 +331,7 @@ func TestFlushed(t *testing.T) {
 		}
 		select {
 		case <-p.Stale():
-		case <-time.After(patience):
+		case <-time.After(await.Patience):
 			t.Fatalf("%s is not noticed", name)
 		}
 		w.update(p, svc, 2)
@@ -414,7 +415,7 @@ func TestRoutes(t *testing.T) {
 			if vip != svc.VIP {
 				t.Errorf("%s is stale", vip)
 			}
-		case <-time.After(patience):
+		case <-time.After(await.Patience):
 			t.Fatal("a changed route is not reported")
 		}
 		w.update(p, svc, step.inUse)

@@ -12,6 +12,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/await"
 )
 
 // Connections of both protocols and families reach both servers in all modes, and their
@@ -184,7 +185,7 @@ func TestThreshold(t *testing.T) {
 		}
 		none := changed(svc, func(s *lb.Service) { s.Backends = nil })
 		w.update(p, none, 0)
-		if _, err := w.dial(svc.VIP, patience); !isRefused(err) {
+		if _, err := w.dial(svc.VIP, await.Patience); !isRefused(err) {
 			t.Errorf("%s: without backends: %v, want that the connection is refused", vip, err)
 		}
 		w.update(p, changed(none, func(s *lb.Service) { s.Unavailable = lb.Drop }), 0)

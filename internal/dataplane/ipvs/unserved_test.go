@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/await"
 )
 
 // inNamespace runs fn in a new network namespace, on a thread that ends with it.
@@ -39,10 +40,6 @@ func inNamespace(t *testing.T, fn func()) {
 	}()
 	<-done
 }
-
-// patience is how long a test waits for changes that take milliseconds, in an emulated
-// machine.
-const patience = 20 * time.Second
 
 // The node's own programs answer at no port of a VIP but the ports of services, whose packets IPVS takes behind
 // the filter. An address of an interface is left alone. This kernel needs no IPVS for that.
@@ -78,7 +75,7 @@ func checkUnserved(t *testing.T, k *kernel, address netip.Addr) {
 	}
 	reach := func(port uint16, want bool) {
 		t.Helper()
-		limit := patience
+		limit := await.Patience
 		if !want {
 			limit = 300 * time.Millisecond // nothing answers
 		}

@@ -18,6 +18,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/await"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
@@ -74,7 +75,7 @@ func promptly(change func() error) error {
 	select {
 	case err := <-changed:
 		return err
-	case <-time.After(time.Minute):
+	case <-time.After(await.Patience):
 		return errors.New("an update waits for a program that it doesn't need")
 	}
 }

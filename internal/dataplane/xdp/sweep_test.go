@@ -11,6 +11,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/await"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
@@ -231,7 +232,7 @@ func TestSweepRetiresTraffic(t *testing.T) {
 	p.must(b.plane.tables.Grace.Wait(t.Context(), b.plane.tables.Grace.Now()))
 	number := b.plane.services[svc.VIP].number.Base
 	b.plane.running.Go(func() { b.plane.sweeper.run(time.Millisecond) })
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience); ; time.Sleep(time.Millisecond) {
 		detail, err := table.ReadServiceDetail(b.plane.tables, number)
 		p.must(err)
 		if detail.Gone.Packets > 0 {

@@ -19,11 +19,9 @@ import (
 
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/fake"
 )
-
-// patience is the time-out of probes that are to be answered.
-const patience = 30 * time.Second
 
 // ask probes a server once and returns the reason.
 func ask(t *testing.T, check lb.HealthCheck, server string) string {
@@ -34,7 +32,7 @@ func ask(t *testing.T, check lb.HealthCheck, server string) string {
 func askAlong(t *testing.T, check lb.HealthCheck, path health.Path) string {
 	t.Helper()
 	if check.Timeout == 0 {
-		check.Timeout = patience
+		check.Timeout = await.Patience
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), check.Timeout)
 	defer cancel()

@@ -91,7 +91,7 @@ func TestTarpit(t *testing.T) {
 	}
 	m.Set(all)
 	fake.Run(t, fake.Part(m.Run))
-	await.True(t, time.Minute, "nearly as many connections as the tarpits get", func() bool { return connections() >= room*3/4 })
+	await.True(t, "nearly as many connections as the tarpits get", func() bool { return connections() >= room*3/4 })
 	deadline := time.After(time.Minute)
 
 	address := netip.MustParseAddrPort(server.Listener.Addr().String())

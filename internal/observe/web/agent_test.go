@@ -72,9 +72,6 @@ func startAgent(t testing.TB, services int) *testAgent {
 	return a
 }
 
-// patience is how long a condition may take.
-const patience = 10 * time.Second
-
 // list returns services "s0", "s1" … of two backends each.
 func list(n int) []lb.Service {
 	services := make([]lb.Service, n)

@@ -224,7 +224,7 @@ func TestViewerLimit(t *testing.T) {
 		t.Errorf("status %d", response.StatusCode)
 	}
 	leave()
-	await.True(t, patience, "viewers that left count no more", func() bool {
+	await.True(t, "viewers that left count no more", func() bool {
 		response, err := a.open(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)

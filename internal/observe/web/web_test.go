@@ -93,7 +93,7 @@ func TestLists(t *testing.T) {
 func TestRoutes(t *testing.T) {
 	a := startAgent(t, 1)
 	a.Announced.Store(announcing(3, 1))
-	await.True(t, patience, "the routes are read", func() bool {
+	await.True(t, "the routes are read", func() bool {
 		_, body := a.get("/api/v1/routes")
 		return strings.Contains(body, `"enabled":true`)
 	})

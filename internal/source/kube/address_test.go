@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"fairlead.io/fairlead/test/await"
 )
 
 // An agent that starts before the API server, with nothing saved, waits for its node's
@@ -60,7 +62,7 @@ func TestAddressesBeforeAPIServer(t *testing.T) {
 		if four != netip.MustParseAddr("192.0.2.11") {
 			t.Errorf("address %s", four)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(await.Patience):
 		t.Error("no address")
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/source/kube"
 	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/cluster"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
@@ -224,7 +225,7 @@ func (a *agent) want(want string) {
 
 func (a *agent) until(what string, holds func() bool) {
 	a.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			a.t.Fatalf("timed out waiting until %s; desired are\n%s\nstate %+v", what, a.text(), a.source.State())
 		}

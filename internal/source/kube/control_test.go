@@ -17,6 +17,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/test/await"
 )
 
 // nodesCluster has the node lb1, which is labelled rack=r1, a Service for Fairlead, and one with a
@@ -69,7 +70,7 @@ func TestControlCluster(t *testing.T) {
 		t.Errorf("services %q, want %q", got, want)
 	}
 	// The state has the problems once the update has been applied.
-	for deadline := time.Now().Add(time.Minute); s.State().Synced.IsZero(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience); s.State().Synced.IsZero(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not synced: %+v", s.State())
 		}
@@ -135,7 +136,7 @@ func TestNodesClusterAway(t *testing.T) {
 			return strings.HasPrefix(p.Object, "Node ") && strings.HasPrefix(p.Message, "can't be watched: ")
 		})
 	}
-	for deadline := time.Now().Add(time.Minute); !problem(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience); !problem(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no problem that Nodes can't be watched: %+v", s.State())
 		}

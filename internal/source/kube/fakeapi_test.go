@@ -22,6 +22,7 @@ import (
 
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/source/kube"
+	"fairlead.io/fairlead/test/await"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
@@ -119,8 +120,8 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-from:
-	case <-time.After(time.Minute):
-		t.Fatal("nothing in a minute")
+	case <-time.After(await.Patience):
+		t.Fatal("nothing came")
 	}
 	return v
 }

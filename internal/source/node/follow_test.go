@@ -23,6 +23,7 @@ import (
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/source/follow"
+	"fairlead.io/fairlead/test/await"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
@@ -249,7 +250,7 @@ func TestSavedBackends(t *testing.T) {
 	for got := ""; !strings.Contains(got, "s1: 10.0.0.4"); { // after the other one, or together
 		select {
 		case got = <-r.updates:
-		case <-time.After(time.Minute):
+		case <-time.After(await.Patience):
 			t.Fatal("no update")
 		}
 	}

@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/test/await"
 )
 
 // Pace is the interval between requests on one of many connections: short enough
@@ -77,7 +79,7 @@ func (l *Lab) Sockets(t *testing.T, client, vip string, ports []int) map[int]*ne
 // dialUDP waits until the port is free: a command that another test starts inherits all
 // sockets until it executes its program, those that were just closed too.
 func dialUDP(port int, to *net.UDPAddr) (*net.UDPConn, error) {
-	deadline := time.Now().Add(Timeout)
+	deadline := time.Now().Add(await.Patience)
 	for {
 		conn, err := net.DialUDP("udp", &net.UDPAddr{Port: port}, to)
 		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(deadline) {

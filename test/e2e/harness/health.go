@@ -11,6 +11,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 )
 
 // AwaitHealth waits until the first balancer reports these states for the backends of
@@ -20,7 +21,7 @@ func (l *Lab) AwaitHealth(t *testing.T, services []string, want ...observe.Healt
 	h := l.State().Host("lb1")
 	for _, service := range services {
 		got := make([]observe.Health, len(want))
-		holds := Within(Timeout, func() bool {
+		holds := await.Holds(func() bool {
 			known := Backends(t, h, service)
 			for i, b := range l.Service(service).Backends {
 				got[i] = known[b.Address.String()].Health

@@ -32,6 +32,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 )
 
 // The VIPs of every lab.
@@ -46,10 +47,6 @@ func EachFamily(t *testing.T, test func(t *testing.T, vip string)) {
 		t.Run(family, func(t *testing.T) { test(t, vip) })
 	}
 }
-
-// Timeout is how long to wait for a condition that should hold in a moment; long
-// enough for a busy machine.
-const Timeout = 30 * time.Second
 
 // commandLimit is how long a command may take: benches have a lab, and traffic in it.
 const commandLimit = 5 * time.Minute
@@ -205,7 +202,7 @@ func checkRaces(t *testing.T, l *Lab) {
 
 // logAgents logs the logs and counters of a lab's agents.
 func logAgents(t *testing.T, l *Lab) {
-	ctx, cancel := context.WithTimeout(context.Background(), Timeout) // the test's is over
+	ctx, cancel := context.WithTimeout(context.Background(), await.Patience) // the test's is over
 	defer cancel()
 	for _, h := range l.Hosts(netlab.Balancer) {
 		text, err := os.ReadFile(filepath.Join(h.Directory, "agent.log"))
@@ -221,7 +218,7 @@ func logAgents(t *testing.T, l *Lab) {
 // Until waits for a condition.
 func Until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	if !Within(Timeout, holds) {
+	if !await.Holds(holds) {
 		t.Fatalf("timeout waiting until %s", what)
 	}
 }
@@ -233,17 +230,6 @@ func Retried(t *testing.T, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	t.Log("retried: " + text)
 	t.Attr("retried", text)
-}
-
-// Within reports whether a condition holds before the time is over.
-func Within(limit time.Duration, holds func() bool) bool {
-	for deadline := time.Now().Add(limit); !holds(); {
-		if time.Now().After(deadline) {
-			return false
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	return true
 }
 
 // Fairlead runs fairlead, or fairlab for its commands, and returns exit status and
@@ -259,7 +245,7 @@ func Fairlead(t *testing.T, args ...string) (status int, stdout, stderr string) 
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) } // a bench ends its lab
-	cmd.WaitDelay = Timeout
+	cmd.WaitDelay = await.Patience
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()

@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 )
 
 // packetCounts has the kernels' counters of TCP and UDP on some hosts, both
@@ -67,10 +67,6 @@ func (l *Lab) ends(t *testing.T) (clients, servers packetCounts) {
 	return clients, servers
 }
 
-// settleLimit bounds the wait for the last packets in flight. On a busy machine one
-// reading of all counters takes a second.
-const settleLimit = time.Minute
-
 // CheckPackets runs traffic and compares the counters of senders, XDP and receivers,
 // which must agree to a packet: every packet of the client was forwarded by one
 // balancer and received by a server, and every answer came back. Without NAT no answer
@@ -83,7 +79,7 @@ func (l *Lab) CheckPackets(t *testing.T, forwarded string, traffic func()) {
 	before := l.SettledTotals(t)
 	traffic()
 	var b Totals
-	settled := Within(settleLimit, func() bool {
+	settled := await.Holds(func() bool {
 		b = l.Totals(t).Minus(before)
 		return b.balanced(forwarded)
 	})
@@ -139,7 +135,7 @@ func (l *Lab) SettledTotals(t *testing.T) Totals {
 	t.Helper()
 	lastClients, lastServers := l.ends(t)
 	alike := 0
-	quiet := Within(settleLimit, func() bool {
+	quiet := await.Holds(func() bool {
 		clients, servers := l.ends(t)
 		alike++
 		if clients != lastClients || servers != lastServers {

@@ -18,6 +18,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/cluster"
 	"fairlead.io/fairlead/test/fuzzrand"
 	"fairlead.io/fairlead/test/measured"
@@ -66,7 +67,7 @@ func TestBalancerPods(t *testing.T) {
 
 	// The next agents keep the routes.
 	i.Kubectl(t, "--namespace", namespace, "rollout", "restart", "daemonset/fairlead-agent")
-	i.Kubectl(t, "--namespace", namespace, "rollout", "status", "daemonset/fairlead-agent", "--timeout="+(3*patience).String())
+	i.Kubectl(t, "--namespace", namespace, "rollout", "status", "daemonset/fairlead-agent", "--timeout="+await.Patience.String())
 	i.awaitPodRoutes(t, "first", 4)
 	i.awaitPodRoutes(t, "second", 2)
 	first.goOn(t)
@@ -146,7 +147,7 @@ func (i *installation) measureChanges(t *testing.T, name string, count int) map[
 		start := time.Now()
 		i.scaleBalancers(t, name, replicas)
 		atReady := time.Duration(0)
-		cluster.Await(t, 3*patience, fmt.Sprintf("routes to %d balancer pods", replicas), func() error {
+		cluster.Await(t, fmt.Sprintf("routes to %d balancer pods", replicas), func() error {
 			via, err := i.nextHopsOf(t.Context(), prefix)
 			pods, podErr := i.podsOf(t.Context(), namespace, name)
 			if err := errors.Join(err, podErr); err != nil {
@@ -182,8 +183,8 @@ func (i *installation) measureChanges(t *testing.T, name string, count int) map[
 func (i *installation) scaleServers(t *testing.T, replicas int) {
 	t.Helper()
 	i.scaleBalancers(t, "server", replicas)
-	i.Kubectl(t, "--namespace", namespace, "rollout", "status", "deployment/server", "--timeout="+(3*patience).String())
-	cluster.Await(t, 3*patience, fmt.Sprintf("%d servers", replicas), func() error {
+	i.Kubectl(t, "--namespace", namespace, "rollout", "status", "deployment/server", "--timeout="+await.Patience.String())
+	cluster.Await(t, fmt.Sprintf("%d servers", replicas), func() error {
 		list, err := i.Clients().CoreV1().Pods(namespace).List(t.Context(), meta.ListOptions{LabelSelector: "app=server"})
 		if err == nil && len(list.Items) != replicas {
 			err = fmt.Errorf("there are %d", len(list.Items))
@@ -202,7 +203,7 @@ func (i *installation) scaleBalancers(t *testing.T, name string, replicas int) {
 // routes to its prefixes by way of their nodes, and of no others.
 func (i *installation) awaitPodRoutes(t *testing.T, name string, pods int) {
 	t.Helper()
-	cluster.Await(t, 3*patience, fmt.Sprintf("%d balancer pods and routes of %s", pods, name), func() error {
+	cluster.Await(t, fmt.Sprintf("%d balancer pods and routes of %s", pods, name), func() error {
 		ready, err := i.podsOf(t.Context(), namespace, name)
 		if err != nil {
 			return err
@@ -224,7 +225,7 @@ func (i *installation) awaitPodRoutes(t *testing.T, name string, pods int) {
 // ends leaves none.
 func (i *installation) awaitPins(t *testing.T, want int) {
 	t.Helper()
-	cluster.Await(t, patience, fmt.Sprintf("%d data planes of pods", want), func() error {
+	cluster.Await(t, fmt.Sprintf("%d data planes of pods", want), func() error {
 		var names []string
 		for _, n := range i.Nodes() {
 			out, err := n.Run(t.Context(), "ls", "/sys/fs/bpf/fairlead-pods")

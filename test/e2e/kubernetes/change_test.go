@@ -16,6 +16,7 @@ import (
 
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/cluster"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
@@ -94,7 +95,7 @@ func (i *installation) scale(t *testing.T, replicas int) {
 func (i *installation) settle(t *testing.T, replicas int) {
 	t.Helper()
 	i.deployed(t, "web")
-	cluster.Await(t, patience, "pods to be gone", func() error {
+	cluster.Await(t, "pods to be gone", func() error {
 		list, err := i.Clients().CoreV1().Pods("default").List(t.Context(), meta.ListOptions{LabelSelector: "app=web"})
 		if err == nil && len(list.Items) != replicas {
 			err = fmt.Errorf("there are %d, want %d", len(list.Items), replicas)
@@ -212,7 +213,7 @@ func (i *installation) awaitRoutesOfPods(t *testing.T) {
 func testUpgrade(t *testing.T, i *installation) {
 	i.under(t, func(*load) {
 		i.runHelm(t, "upgrade", "--wait", "--set", "logFormat=json")
-		i.Kubectl(t, "--namespace", namespace, "rollout", "status", "daemonset/fairlead-agent", "--timeout="+patience.String())
+		i.Kubectl(t, "--namespace", namespace, "rollout", "status", "daemonset/fairlead-agent", "--timeout="+await.Patience.String())
 	}).unharmed(t)
 }
 

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/cluster"
 )
 
@@ -62,7 +63,7 @@ func TestAPIServerControlCluster(t *testing.T) {
 	c.awaitRoutes(t, vips, "n1", "n2")
 	c.answeredBy(t, shopVIP, "server1", "server2")
 	c.answeredBy(t, taggedVIP, "server1", "server2")
-	cluster.Await(t, patience, "a route to an address in a VLAN by both nodes", func() error {
+	cluster.Await(t, "a route to an address in a VLAN by both nodes", func() error {
 		route, err := c.Router.Run(t.Context(), "ip", "route", "show", taggedVIP.String())
 		if err == nil && (!strings.Contains(route, taggedHop(0)) || !strings.Contains(route, taggedHop(1))) {
 			err = fmt.Errorf("it is %q", route)
@@ -100,7 +101,7 @@ func TestAPIServerControlCluster(t *testing.T) {
 	c.forwardedByXDP(t)
 	n1 := c.Node(t, "n1")
 	c.killAgent(t, n1) // without load: one node only knows connections that are younger than the last member
-	cluster.Await(t, patience, "the next agent to serve what was saved", func() error {
+	cluster.Await(t, "the next agent to serve what was saved", func() error {
 		services, err := c.ask(t.Context(), n1, "services")
 		if err == nil && !strings.Contains(services, "flb:default/shop/http") {
 			err = fmt.Errorf("it serves %s", services)
@@ -230,7 +231,7 @@ groups:
 		_ = controller.Process.Kill()
 		_ = controller.Wait()
 	})
-	c.Kubectl(t, "--namespace", namespace, "rollout", "status", "daemonset/fairlead-agent", "--timeout="+patience.String())
+	c.Kubectl(t, "--namespace", namespace, "rollout", "status", "daemonset/fairlead-agent", "--timeout="+await.Patience.String())
 }
 
 // onConsole runs a command on the console.
@@ -268,7 +269,7 @@ spec:
 func (c *controlled) answeredBy(t *testing.T, vip netip.Addr, servers ...string) {
 	t.Helper()
 	seen := map[string]bool{}
-	cluster.Await(t, patience, fmt.Sprintf("answers of %v", servers), func() error {
+	cluster.Await(t, fmt.Sprintf("answers of %v", servers), func() error {
 		name, err := fetch(t.Context(), c.Client, netip.AddrPortFrom(vip, 80))
 		if err != nil {
 			return err

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"fairlead.io/fairlead/test/await"
 )
 
 // A node is drained while clients ask: its pods move, and a spare node takes its place in the group
@@ -24,8 +26,8 @@ func testDrain(t *testing.T, i *installation) {
 	i.awaitRoutes(t, vips, "n1", "n2")
 	fewest := i.followRoutes(t, vips)
 	i.under(t, func(*load) {
-		i.Kubectl(t, "drain", "n1", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout="+patience.String())
-		i.Kubectl(t, "wait", "balancernode/n1", "--for=jsonpath={.status.routes.announced}=0", "--timeout="+patience.String())
+		i.Kubectl(t, "drain", "n1", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout="+await.Patience.String())
+		i.Kubectl(t, "wait", "balancernode/n1", "--for=jsonpath={.status.routes.announced}=0", "--timeout="+await.Patience.String())
 		i.awaitOutput(t, "the report of a drained node", "true, 0 routes, 0 packets", "get", "balancernode", "n1", "--output",
 			"jsonpath={.status.draining}, {.status.routes.announced} routes, {.status.traffic.packetsPerSecond} packets")
 		i.awaitGroup(t, "2 nodes of 2, 2 ready: n2 n3")

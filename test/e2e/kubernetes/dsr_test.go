@@ -155,7 +155,7 @@ const quiet = 3 * time.Second
 func (i *installation) settledExits(t *testing.T) (settled map[string]uint64) {
 	t.Helper()
 	var since time.Time
-	cluster.Await(t, patience, "packets to come to rest", func() error {
+	cluster.Await(t, "packets to come to rest", func() error {
 		now := i.exits(t)
 		maps.DeleteFunc(now, func(name string, _ uint64) bool { return !slices.Contains(balancing, name) })
 		if !maps.Equal(now, settled) {
@@ -173,7 +173,7 @@ func (i *installation) settledExits(t *testing.T) (settled map[string]uint64) {
 // many were taken as were sent: each by the node to which it was sent first.
 func (i *installation) balancedOnce(t *testing.T, forward string, before map[string]uint64) {
 	t.Helper()
-	cluster.Await(t, patience, "packets to be balanced once", func() error {
+	cluster.Await(t, "packets to be balanced once", func() error {
 		now := i.exits(t)
 		moved := func(name string) uint64 { return now[name] - before[name] }
 		kept, sent, taken, back := moved("forward_local"), moved(forward), moved("pass_from_peer"), moved("drop_loop")

@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/cluster"
 	"fairlead.io/fairlead/test/guide"
 )
@@ -18,8 +18,6 @@ const (
 	guidePath = "docs/guides/kubernetes.md"
 	// webImage is the image of the guide's Deployment, as nodes call it.
 	webImage = "docker.io/library/nginx:1.29"
-	// stepLimit is how long a step of the guide may take on a busy machine.
-	stepLimit = 3 * time.Minute
 )
 
 // TestGuide plays docs/guides/kubernetes.md, word for word: its files are written, its
@@ -41,13 +39,13 @@ func TestGuide(t *testing.T) {
 	}
 	// The guide ends with the uninstallation.
 	for _, n := range s.Nodes() {
-		cluster.Await(t, patience, "nothing to be left on "+n.Name(), func() error { return remains(t, n) })
+		cluster.Await(t, "nothing to be left on "+n.Name(), func() error { return remains(t, n) })
 	}
 }
 
 // play follows a block as a reader would.
 func (s *stage) play(t *testing.T, b guide.Block) error {
-	ctx, cancel := context.WithTimeout(t.Context(), stepLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	switch b.Language + " " + b.Target {
 	case "sh workstation", "sh client":
@@ -89,8 +87,8 @@ func (s *stage) run(ctx context.Context, t *testing.T, on *cluster.Machine, b gu
 		}
 		return err
 	}
-	cluster.Await(t, stepLimit, b.String(), func() error {
-		once, cancel := context.WithTimeout(t.Context(), stepLimit/4) // a try that hangs isn't the last
+	cluster.Await(t, b.String(), func() error {
+		once, cancel := context.WithTimeout(t.Context(), await.Patience/4) // a try that hangs isn't the last
 		defer cancel()
 		out, err := s.shell(once, on, b.Text)
 		if err != nil {

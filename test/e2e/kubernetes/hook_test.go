@@ -18,6 +18,7 @@ import (
 	core "k8s.io/api/core/v1"
 
 	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/cluster"
 	"fairlead.io/fairlead/test/guide"
 	"fairlead.io/fairlead/test/measured"
@@ -99,7 +100,7 @@ func (i *installation) serveRoutes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := http.Server{ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := http.Server{ReadHeaderTimeout: await.Patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := i.changeRoute(r.Context(), r.URL.Path, r.FormValue("prefix"), r.FormValue("via")); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
@@ -137,7 +138,7 @@ spec:
   nodeName: %s
   containers: [{name: nginx, image: %s, imagePullPolicy: Never}]
 `, namespace, node, cluster.NginxName))
-	cluster.Await(t, patience, "an address of the server", func() error {
+	cluster.Await(t, "an address of the server", func() error {
 		if address = i.Kubectl(t, "--namespace", namespace, "get", "pod", "server", "--output", "jsonpath={.status.podIP}"); address == "" {
 			return errors.New("it has none")
 		}
@@ -175,7 +176,7 @@ stringData:
 // awaitSingle waits until one balancer is ready and the route leads to its node, which it returns.
 func (i *installation) awaitSingle(t *testing.T, vip netip.Addr) (node string) {
 	t.Helper()
-	cluster.Await(t, 2*patience, "one balancer and the route to it", func() error {
+	cluster.Await(t, "one balancer and the route to it", func() error {
 		ready, err := i.podsOf(t.Context(), namespace, "web-balancer")
 		if err != nil {
 			return err
@@ -196,7 +197,7 @@ func (i *installation) awaitSingle(t *testing.T, vip netip.Addr) (node string) {
 
 func (i *installation) awaitAnswer(t *testing.T, vip netip.Addr) {
 	t.Helper()
-	cluster.Await(t, patience, "an answer", func() error {
+	cluster.Await(t, "an answer", func() error {
 		_, err := fetch(t.Context(), i.Client, netip.AddrPortFrom(vip, 80))
 		return err
 	})

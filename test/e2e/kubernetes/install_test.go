@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/cluster"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
@@ -88,7 +89,7 @@ func testInstall(t *testing.T, i *installation) {
 // awaitOutput waits until kubectl writes a text.
 func (i *installation) awaitOutput(t *testing.T, what, want string, args ...string) {
 	t.Helper()
-	cluster.Await(t, patience, what, func() error {
+	cluster.Await(t, what, func() error {
 		if got := i.Kubectl(t, args...); got != want {
 			return fmt.Errorf("kubectl %s: %q, want %q", strings.Join(args, " "), got, want)
 		}
@@ -184,7 +185,7 @@ func (i *installation) sticky(t *testing.T, fields string, nodes []string) {
 		to := netip.AddrPortFrom(vip, 8080)
 		i.awaitRoutes(t, []netip.Addr{vip}, nodes...)
 		first := ""
-		cluster.Await(t, patience, "an answer", func() (err error) {
+		cluster.Await(t, "an answer", func() (err error) {
 			first, _, err = i.who(t.Context(), "tcp", to)
 			return err
 		})
@@ -231,13 +232,13 @@ func testUDPAfterAPod(t *testing.T, i *installation) {
 func (i *installation) deletePodOf(t *testing.T, conn net.Conn) time.Duration {
 	t.Helper()
 	var first string
-	cluster.Await(t, patience, "an answer", func() (err error) {
+	cluster.Await(t, "an answer", func() (err error) {
 		first, err = whoOver(conn)
 		return err
 	})
 	i.Kubectl(t, "delete", "pod", first, "--wait=false")
 	last := time.Now() // of the first pod's answers
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(await.Patience); ; {
 		pod, err := whoOver(conn)
 		switch {
 		case err == nil && pod == first:
@@ -278,7 +279,7 @@ func testSourceRanges(t *testing.T, i *installation) {
 	i.Apply(t, exposed("ranges", `loadBalancerSourceRanges: [192.0.2.0/24, "2001:db8:ffff::/48"]`))
 	for _, vip := range vips {
 		to := netip.AddrPortFrom(vip, 8080)
-		cluster.Await(t, patience, "the client to be shut out", func() error { return i.shutOut(t.Context(), to) })
+		cluster.Await(t, "the client to be shut out", func() error { return i.shutOut(t.Context(), to) })
 	}
 	i.Kubectl(t, "delete", "service", "ranges")
 }
@@ -314,7 +315,7 @@ func testInside(t *testing.T, i *installation) {
 func (i *installation) answered(t *testing.T, vip netip.Addr, pods map[string]string) {
 	t.Helper()
 	var seen []string
-	cluster.Await(t, patience, "answers of all pods from "+vip.String(), func() error {
+	cluster.Await(t, "answers of all pods from "+vip.String(), func() error {
 		pod, err := fetch(t.Context(), i.Client, netip.AddrPortFrom(vip, 80))
 		if err != nil {
 			return err

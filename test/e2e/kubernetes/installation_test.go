@@ -15,13 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/cluster"
 )
 
 const (
 	namespace = "fairlead-system"
-	// patience is how long a test waits for an expected event on a busy machine.
-	patience = time.Minute
 )
 
 // pools are the addresses that Services get, IPv4 and then IPv6.
@@ -94,7 +93,7 @@ func helmPath(t *testing.T) string {
 // runHelm installs or upgrades the release.
 func (i *installation) runHelm(t *testing.T, verb string, args ...string) {
 	t.Helper()
-	args = append([]string{verb, "fairlead", chart, "--values", i.values, "--timeout", patience.String()}, args...)
+	args = append([]string{verb, "fairlead", chart, "--values", i.values, "--timeout", await.Patience.String()}, args...)
 	i.callHelm(t, args...)
 }
 

@@ -114,7 +114,7 @@ func (l *load) goOn(t *testing.T) {
 	t.Helper()
 	const more = 500
 	want := l.answered() + more
-	cluster.Await(t, patience, "clients to be served", func() error {
+	cluster.Await(t, "clients to be served", func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.toll.Requests < want || l.served < l.regulars {

@@ -50,7 +50,7 @@ func (i *installation) killAgent(t *testing.T, n *cluster.Node) {
 	if _, err := n.Run(t.Context(), "kill", "-KILL", strconv.Itoa(killed)); err != nil {
 		t.Fatal(err)
 	}
-	cluster.Await(t, patience, "the next agent", func() error {
+	cluster.Await(t, "the next agent", func() error {
 		if now := findAgent(t, n); now == 0 || now == killed {
 			return fmt.Errorf("the agent is process %d", now)
 		}
@@ -135,7 +135,7 @@ func (d damage) checkReset(t *testing.T) {
 // awaitNode waits until a node is known to be ready, or not.
 func (i *installation) awaitNode(t *testing.T, n *cluster.Node, want core.ConditionStatus) {
 	t.Helper()
-	cluster.Await(t, patience, "node "+n.Name()+" to be ready: "+string(want), func() error {
+	cluster.Await(t, "node "+n.Name()+" to be ready: "+string(want), func() error {
 		node, err := i.Clients().CoreV1().Nodes().Get(t.Context(), n.Name(), meta.GetOptions{})
 		if err != nil {
 			return err

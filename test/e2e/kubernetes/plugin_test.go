@@ -37,7 +37,7 @@ func testPlugin(t *testing.T, i *installation) {
 	}
 	await := func(shown string, args ...string) {
 		t.Helper()
-		cluster.Await(t, patience, "kubectl fairlead "+args[0], func() error {
+		cluster.Await(t, "kubectl fairlead "+args[0], func() error {
 			out, err := plugin(args...)
 			if err != nil {
 				return fmt.Errorf("%w\n%s", err, out)
@@ -90,7 +90,7 @@ func testClusterPage(t *testing.T, i *installation) {
 	get := func(address string) (string, error) {
 		return i.Client.Run(t.Context(), "curl", "--silent", "--show-error", "--fail", "--max-time", "5", "http://"+address+"/api/v1/cluster")
 	}
-	cluster.Await(t, patience, "the page of the cluster", func() error {
+	cluster.Await(t, "the page of the cluster", func() error {
 		out, err := get("127.0.0.1:9577")
 		if err != nil {
 			return err

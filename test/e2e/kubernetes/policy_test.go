@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/cluster"
 )
 
@@ -26,7 +27,7 @@ func TestNetworkPolicy(t *testing.T) {
 		i.answered(t, vip, pods)
 	}
 	for _, n := range i.Nodes() {
-		cluster.Await(t, patience, n.Name()+" to report the policy", func() error {
+		cluster.Await(t, n.Name()+" to report the policy", func() error {
 			status, err := i.ask(t.Context(), n, "status")
 			if err == nil && !strings.Contains(status, "NetworkPolicy web may select its pods") {
 				err = fmt.Errorf("status: %s", status)
@@ -36,7 +37,7 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 
 	i.runHelm(t, "upgrade", "--wait", "--set", "agent.dataplane.filterPods=true")
-	i.Kubectl(t, "--namespace", namespace, "rollout", "status", "daemonset/fairlead-agent", "--timeout="+patience.String())
+	i.Kubectl(t, "--namespace", namespace, "rollout", "status", "daemonset/fairlead-agent", "--timeout="+await.Patience.String())
 	i.refused(t, vips)
 	i.Kubectl(t, "delete", "networkpolicy", "web")
 	for _, vip := range vips {
@@ -83,7 +84,7 @@ func (i *installation) refused(t *testing.T, addresses []netip.Addr) {
 	const times = 5
 	for _, address := range addresses {
 		row := 0
-		cluster.Await(t, patience, "no answers of "+address.String(), func() error {
+		cluster.Await(t, "no answers of "+address.String(), func() error {
 			pod, err := fetch(t.Context(), i.Client, netip.AddrPortFrom(address, 80))
 			if row++; err == nil {
 				row = 0

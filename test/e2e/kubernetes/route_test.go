@@ -64,7 +64,7 @@ func (i *installation) awaitRoutes(t *testing.T, vips []netip.Addr, nodes ...str
 func (i *installation) awaitHops(t *testing.T, vips []netip.Addr, want string, right func(nodes []string) bool) {
 	t.Helper()
 	for _, vip := range vips {
-		cluster.Await(t, patience, fmt.Sprintf("routes to %s by way of %s", vip, want), func() error {
+		cluster.Await(t, fmt.Sprintf("routes to %s by way of %s", vip, want), func() error {
 			got, err := i.nextHops(t.Context(), vip)
 			if err == nil && !right(got) {
 				err = fmt.Errorf("they lead to %v", got)
@@ -86,7 +86,7 @@ func (i *installation) awaitProxies(t *testing.T, vips []netip.Addr, port int) {
 		}
 		key := fmt.Sprintf("%s . tcp . %d ", vip, port)
 		for _, n := range i.Nodes() {
-			cluster.Await(t, patience, n.Name()+"'s kube-proxy to know "+key, func() error {
+			cluster.Await(t, n.Name()+"'s kube-proxy to know "+key, func() error {
 				known, err := n.Run(t.Context(), "nft", "list", "map", family, "kube-proxy", "service-ips")
 				if err == nil && !strings.Contains(known, key) {
 					err = fmt.Errorf("it knows %s", known)

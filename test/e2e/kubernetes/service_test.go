@@ -17,6 +17,7 @@ import (
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/cluster"
 )
 
@@ -93,7 +94,7 @@ spec:
 func (i *installation) vips(t *testing.T, service string) []netip.Addr {
 	t.Helper()
 	var found []netip.Addr
-	cluster.Await(t, patience, "addresses of Service "+service, func() error {
+	cluster.Await(t, "addresses of Service "+service, func() error {
 		s, err := i.Clients().CoreV1().Services("default").Get(t.Context(), service, meta.GetOptions{})
 		if err != nil {
 			return err
@@ -140,7 +141,7 @@ func (i *installation) podsOf(ctx context.Context, namespace, app string) (map[s
 func (i *installation) deployed(t *testing.T, name string) map[string]string {
 	t.Helper()
 	// Kubernetes' own controllers may still be backing off, if the API server was away.
-	i.Kubectl(t, "rollout", "status", "deployment/"+name, "--timeout="+(3*patience).String())
+	i.Kubectl(t, "rollout", "status", "deployment/"+name, "--timeout="+await.Patience.String())
 	found, err := i.pods(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +153,7 @@ func (i *installation) deployed(t *testing.T, name string) map[string]string {
 func (i *installation) clientsSeen(t *testing.T, network string, vip netip.AddrPort, pods map[string]string) map[string]string {
 	t.Helper()
 	answers := map[string]string{}
-	cluster.Await(t, patience, fmt.Sprintf("answers of all pods from %s %s", network, vip), func() error {
+	cluster.Await(t, fmt.Sprintf("answers of all pods from %s %s", network, vip), func() error {
 		pod, asker, err := i.who(t.Context(), network, vip)
 		if err != nil {
 			return err

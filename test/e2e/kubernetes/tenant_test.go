@@ -39,7 +39,7 @@ func testGreedyTenant(t *testing.T, i *installation) {
 	}
 	refused := func(name, condition string) {
 		t.Helper()
-		cluster.Await(t, 3*patience, name+" to say why it is not served", func() error {
+		cluster.Await(t, name+" to say why it is not served", func() error {
 			svc, err := services.Get(t.Context(), name, meta.GetOptions{})
 			if err == nil && !apimeta.IsStatusConditionFalse(svc.Status.Conditions, condition) {
 				err = fmt.Errorf("conditions %v", svc.Status.Conditions)

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/cluster"
 )
 
@@ -21,9 +21,8 @@ func testUninstall(t *testing.T, i *installation) {
 	l := startLoad(t.Context(), i.Client, vips)
 	defer l.stop()
 	l.goOn(t)
-	i.callHelm(t, "uninstall", "fairlead", "--wait", "--timeout", patience.String())
-	const soon = 20 * time.Second // agents are notified after some seconds
-	cluster.Await(t, soon, "routes to go", func() error {
+	i.callHelm(t, "uninstall", "fairlead", "--wait", "--timeout", await.Patience.String())
+	cluster.Await(t, "routes to go", func() error {
 		for _, vip := range vips {
 			nodes, err := i.nextHops(t.Context(), vip)
 			if err == nil && len(nodes) > 0 {
@@ -36,7 +35,7 @@ func testUninstall(t *testing.T, i *installation) {
 		return nil
 	})
 	for _, n := range i.Nodes() {
-		cluster.Await(t, patience, "nothing to be left on "+n.Name(), func() error { return remains(t, n) })
+		cluster.Await(t, "nothing to be left on "+n.Name(), func() error { return remains(t, n) })
 	}
 	if left := i.Kubectl(t, "get", "addresspools,loadbalancergroups,bgppeers", "-o", "name"); left != "" {
 		t.Errorf("left are %s", left)

@@ -15,6 +15,7 @@ import (
 
 	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/lab/openstack"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 	"fairlead.io/fairlead/test/guide"
 )
@@ -104,7 +105,7 @@ func (c *cloud) playTenant(t *testing.T, b guide.Block) {
 		return
 	}
 	var err error
-	if !harness.Within(4*harness.Timeout, func() bool {
+	if !await.Holds(func() bool {
 		err = guide.Compare(b.Shown, c.shell(t, openstack.Controller, "tenant", b.Text))
 		return err == nil
 	}) {
@@ -116,7 +117,7 @@ func (c *cloud) playTenant(t *testing.T, b guide.Block) {
 func (c *cloud) request(t *testing.T, script string) error {
 	t.Helper()
 	var err error
-	if !harness.Within(harness.Timeout, func() bool {
+	if !await.Holds(func() bool {
 		_, err = c.Lab.Lab.Run(t.Context(), "client", "sh", "-c", script)
 		return err == nil
 	}) {

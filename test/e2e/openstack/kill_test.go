@@ -165,13 +165,12 @@ func (c *cloud) awaitSettled(t *testing.T) {
 // within waits for a condition of Octavia, which is busy with each request.
 func (c *cloud) within(t *testing.T, limit time.Duration, holds func() bool) bool {
 	t.Helper()
-	return harness.Within(limit, func() bool {
-		if holds() {
-			return true
+	for deadline := time.Now().Add(limit); !holds(); _ = netlab.Sleep(t.Context(), 100*time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
 		}
-		_ = netlab.Sleep(t.Context(), 100*time.Millisecond)
-		return false
-	})
+	}
+	return true
 }
 
 // checkSync checks that the LB API has all that Octavia has. Only load balancers can be left that octavia-api was creating

@@ -13,6 +13,7 @@ import (
 
 	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/lab/openstack"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -111,7 +112,7 @@ func (c *cloud) checkForwarded(t *testing.T) {
 	t.Helper()
 	c.awaitTree(t, allOnline)
 	for _, vip := range append(c.web, c.six) {
-		ctx, cancel := context.WithTimeout(t.Context(), harness.Timeout)
+		ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 		if err := c.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router", Prefix: netip.PrefixFrom(vip, vip.BitLen()), Via: openstack.NextHops(2, vip)}); err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +189,7 @@ func (c *cloud) awaitTree(t *testing.T, want string) {
 		err = c.client.Get(t.Context(), "loadbalancers/"+c.id+"/status", &shown)
 		return err == nil && shown.words() == want
 	}
-	if !c.within(t, 4*harness.Timeout, holds) {
+	if !c.within(t, await.Patience, holds) {
 		t.Fatalf("the statuses are %s, want %s: %v", shown.words(), want, err)
 	}
 }
@@ -232,7 +233,7 @@ func (c *cloud) checkStatistics(t *testing.T) {
 	before := found.Stats
 	c.Gets(t, "client", harness.Origin(c.web[1].String()), 40)
 	const interval = time.Minute // between reports of counters
-	if !harness.Within(interval+harness.Timeout, func() bool {
+	if !await.Holds(func() bool {
 		err := c.client.Get(t.Context(), path, &found)
 		return err == nil && found.Stats.Total >= before.Total+40 && found.Stats.Bytes >= before.Bytes+40*200
 	}) {
@@ -289,7 +290,7 @@ func (c *cloud) checkDeleted(t *testing.T) {
 	}
 	c.checkNoneServed(t)
 	for _, vip := range append(c.web, c.six) {
-		ctx, cancel := context.WithTimeout(t.Context(), harness.Timeout)
+		ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 		if err := c.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router", Prefix: netip.PrefixFrom(vip, vip.BitLen())}); err != nil {
 			t.Error(err)
 		}

@@ -19,6 +19,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -179,7 +180,7 @@ func (l *cloud) awaitMembers(t *testing.T, first, second string) {
 		states = l.memberStates(t)
 		return states[firstMember] == first && states[secondMember] == second
 	}
-	if !harness.Within(harness.Timeout, holds) {
+	if !await.Holds(holds) {
 		t.Fatalf("the members are %v, want %s and %s", states, first, second)
 	}
 }
@@ -202,7 +203,7 @@ func (l *cloud) create(t *testing.T) {
 		l.must(t, "PUT", shop+"/pools/servers/members/"+member, `{"mac": `+string(mac)+`, "segment": {"type": "vlan", "id": 100}}`)
 	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), harness.Timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	if err := l.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router", Prefix: vipRoute, Via: []string{nextHop.String()}}); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -99,7 +100,7 @@ func (l *lab) checkDrainedService(t *testing.T) {
 		}
 	}
 	// Flows of earlier tests were closed a moment ago.
-	if !harness.Within(harness.Timeout, func() bool { return l.flowsLeft(t) == len(visitors)/2 }) {
+	if !await.Holds(func() bool { return l.flowsLeft(t) == len(visitors)/2 }) {
 		t.Errorf("%d flows are left, want %d", l.flowsLeft(t), len(visitors)/2)
 	}
 	l.Drain(t, "undrain", "service", "web")
@@ -142,7 +143,7 @@ func (l *lab) checkTerminated(t *testing.T) {
 	ended := l.SignalAgent(t, h, unix.SIGTERM)
 	harness.Until(t, "the node drains", func() bool { return harness.Status(t, h).Draining })
 	<-ended
-	if took := time.Since(began); took < 3*time.Second || took > harness.Timeout {
+	if took := time.Since(began); took < 3*time.Second || took > await.Patience {
 		t.Errorf("under load the agent ended after %s, want its 3s", took)
 	}
 	l.StartAgent(t, h)

@@ -17,6 +17,7 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -109,14 +110,14 @@ func (d door) checkMalformed(t *testing.T) {
 // status of the first answer; 0 is none.
 func (d door) send(t *testing.T, text string, ends bool) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), harness.Timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	conn, err := d.dial(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(harness.Timeout)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(await.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	go func() { // the server may answer and leave before it has read everything

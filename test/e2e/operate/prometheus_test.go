@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -70,7 +71,7 @@ scrape_configs:
 	}}
 	t.Cleanup(m.web.CloseIdleConnections)
 	up := func() bool { return m.sum(t, `up{job="fairlead"}`) == float64(len(targets)) }
-	if !harness.Within(3*harness.Timeout, up) {
+	if !await.Holds(up) {
 		log, err := os.ReadFile(filepath.Join(l.State().Host(host).Directory, "prometheus.log"))
 		t.Fatalf("prometheus doesn't see %d agents: %v\n%s", len(targets), err, log)
 	}
@@ -84,7 +85,7 @@ func impatient(rules string) string { return patient.ReplaceAllString(rules, "  
 
 // query asks Prometheus for the present values of an expression.
 func (m *monitor) query(ctx context.Context, expression string) ([]float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, harness.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, await.Patience)
 	defer cancel()
 	form := url.Values{"query": {expression}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+monitorAddress+"/api/v1/query?"+form.Encode(), http.NoBody)
@@ -134,7 +135,7 @@ func (m *monitor) awaitAlert(t *testing.T, name string, times int, labels ...str
 	matchers := append([]string{fmt.Sprintf("alertname=%q", name), `alertstate="firing"`}, labels...)
 	expression := "ALERTS{" + strings.Join(matchers, ", ") + "}"
 	expression = "count(" + expression + ") or vector(0)"
-	if !harness.Within(2*harness.Timeout, func() bool { return m.sum(t, expression) == float64(times) }) {
+	if !await.Holds(func() bool { return m.sum(t, expression) == float64(times) }) {
 		t.Errorf("%s: %.0f, want %d", expression, m.sum(t, expression), times)
 	}
 }

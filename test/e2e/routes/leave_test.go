@@ -16,6 +16,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -110,7 +111,7 @@ func (l *lab) awaitRouteOf(t *testing.T, vip string, balancers ...string) {
 
 // awaitRoute waits until the router's route to a prefix leads to these hosts.
 func (l *lab) awaitRoute(t *testing.T, prefix netip.Prefix, via []string) error {
-	ctx, cancel := context.WithTimeout(t.Context(), harness.Timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	return l.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router", Prefix: prefix, Via: via})
 }

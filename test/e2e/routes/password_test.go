@@ -13,6 +13,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -110,7 +111,7 @@ func (l *lab) checkSaid(t *testing.T, reason string) {
 	router := l.Address("router")
 	var peer bgp.PeerState
 	// A busy machine loses BFD's packets, and with them attempts.
-	said := harness.Within(time.Minute, func() bool {
+	said := await.Holds(func() bool {
 		peer = l.peer(t, "lb1", router)
 		return peer.State == bgp.Idle && strings.Contains(peer.Reason, reason) && peer.NextTry.After(time.Now())
 	})
@@ -119,7 +120,7 @@ func (l *lab) checkSaid(t *testing.T, reason string) {
 		return
 	}
 	var line string
-	shown := harness.Within(harness.Timeout, func() bool {
+	shown := await.Holds(func() bool {
 		line = lineOf(l.Show(t, "lb1", "routes"), router.String())
 		return strings.Contains(line, reason) && (!strings.Contains(line, "idle: ") || strings.Contains(line, ", next try in "))
 	})
@@ -132,7 +133,7 @@ func (l *lab) checkSaid(t *testing.T, reason string) {
 func (l *lab) awaitSession(t *testing.T) {
 	t.Helper()
 	router := l.Address("router")
-	if !harness.Within(time.Minute, func() bool { return l.peer(t, "lb1", router).State == bgp.Established }) {
+	if !await.Holds(func() bool { return l.peer(t, "lb1", router).State == bgp.Established }) {
 		t.Fatalf("mended, and still: %+v", l.peer(t, "lb1", router))
 	}
 }

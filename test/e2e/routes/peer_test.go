@@ -18,6 +18,7 @@ import (
 	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -127,14 +128,10 @@ func TestHostilePeers(t *testing.T) {
 	}
 }
 
-// hostileTime is enough for two silences that the balancer puts up with, and for
-// the pauses after them.
-const hostileTime = 30 * time.Second
-
 // checkHostile waits until a peer has been called again after it misbehaved, each
 // time after a longer pause, and checks its state.
 func (l *lab) checkHostile(t *testing.T, r *hostilePeer, a netip.Addr, reason string) {
-	if !harness.Within(hostileTime, func() bool { return len(r.connectedAt(a)) > 1 }) {
+	if !await.Holds(func() bool { return len(r.connectedAt(a)) > 1 }) {
 		t.Fatalf("called %d times", len(r.connectedAt(a)))
 	}
 	var peer bgp.PeerState
@@ -142,7 +139,7 @@ func (l *lab) checkHostile(t *testing.T, r *hostilePeer, a netip.Addr, reason st
 		peer = l.peer(t, "lb1", a)
 		return peer.State != bgp.Established && peer.Reason != "" && strings.Contains(peer.Reason, reason)
 	}
-	if !harness.Within(hostileTime, said) {
+	if !await.Holds(said) {
 		t.Errorf("got %s: %q, want no session: %q", peer.State, peer.Reason, reason)
 	}
 	t.Logf("%q; called %d times, %d messages", peer.Reason, len(r.connectedAt(a)), peer.MessagesReceived)

@@ -20,6 +20,7 @@ import (
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -87,7 +88,7 @@ func (l *lab) checkOtherPods(t *testing.T) {
 	reflector := netip.AddrPortFrom(l.Address("reflector"), bgp.Port).String()
 	connect := func(host string, from net.IP) error {
 		return l.Do(host, func() error {
-			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, Timeout: harness.Timeout}
+			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, Timeout: await.Patience}
 			conn, err := dialer.DialContext(t.Context(), "tcp4", reflector)
 			if err == nil {
 				conn.Close()

@@ -13,6 +13,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -82,7 +83,7 @@ func (l *lab) checkRoutes(t *testing.T, balancers ...string) {
 		}
 		return all
 	}
-	if !harness.Within(harness.Timeout, func() bool { return reflect.DeepEqual(said(), harness.ReceivedRoutes(t, l.Lab)) }) {
+	if !await.Holds(func() bool { return reflect.DeepEqual(said(), harness.ReceivedRoutes(t, l.Lab)) }) {
 		t.Errorf("balancers say %v, the router %v", said(), harness.ReceivedRoutes(t, l.Lab))
 	}
 }
@@ -114,7 +115,7 @@ func (l *lab) checkRouterGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	var peer bgp.PeerState
-	missed := harness.Within(harness.Timeout, func() bool {
+	missed := await.Holds(func() bool {
 		peer = l.Routes(t, "lb1").Peers[0]
 		// The reset of a host without bgpd has no signature, and is ignored.
 		return peer.State == bgp.Idle && strings.HasPrefix(peer.Reason, "timed out: ") && peer.Flaps == flaps+1 && !peer.NextTry.IsZero()

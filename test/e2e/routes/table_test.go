@@ -13,6 +13,7 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -67,7 +68,7 @@ func (l *lab) checkTables(t *testing.T) {
 	// And back again.
 	for _, back := range others {
 		var err error
-		if !harness.Within(harness.Timeout, func() bool { err = l.Restart(t.Context(), back, "agent"); return err == nil }) {
+		if !await.Holds(func() bool { err = l.Restart(t.Context(), back, "agent"); return err == nil }) {
 			t.Fatalf("%s has not ended: %v", back, err)
 		}
 	}

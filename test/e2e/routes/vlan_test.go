@@ -12,6 +12,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -36,7 +37,7 @@ func TestVLANRoutes(t *testing.T) {
 			via     []string
 		}{{"drain", []string{"lb2"}}, {"undrain", []string{"lb1", "lb2"}}} {
 			l.Show(t, "lb1", step.command, "node")
-			ctx, cancel := context.WithTimeout(t.Context(), harness.Timeout)
+			ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 			for _, vip := range []string{harness.VIP4, harness.VIP6} {
 				if err := l.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router-red", Prefix: hostRoute(vip), Via: step.via}); err != nil {
 					t.Error(err)

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -50,7 +51,7 @@ func (l *lab) connections(t *testing.T, host, vip string, size int) *connections
 	group.SetLimit(dialing)
 	for i := range c.members {
 		group.Go(func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), harness.Timeout)
+			ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 			defer cancel()
 			conn, err := l.Dial(ctx, host, "tcp", net.JoinHostPort(vip, "7"))
 			if err != nil {
@@ -90,7 +91,7 @@ func (c *connections) leave(prefix string) {
 func (m *connection) speak() error {
 	round := m.lines.Load()
 	line := fmt.Sprintf("%s, line %d %s\n", m.name, round, strings.Repeat("-", int(round*97%1300)))
-	if err := m.SetDeadline(time.Now().Add(harness.Timeout)); err != nil {
+	if err := m.SetDeadline(time.Now().Add(await.Patience)); err != nil {
 		return err
 	}
 	if _, err := m.Write([]byte(line)); err != nil {
@@ -171,7 +172,7 @@ func (c *connections) await(t *testing.T) {
 		goal[i] = m.lines.Load() + 3
 	}
 	for i, m := range c.members {
-		if !harness.Within(harness.Timeout, func() bool { return m.lines.Load() >= goal[i] }) {
+		if !await.Holds(func() bool { return m.lines.Load() >= goal[i] }) {
 			t.Errorf("%s stands still after line %d", m.name, m.lines.Load())
 			return
 		}

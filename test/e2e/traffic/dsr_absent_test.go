@@ -11,6 +11,7 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -46,7 +47,7 @@ func TestDSRWithoutAnAgent(t *testing.T) {
 		t.Errorf("without kube-proxy: %v", answers)
 	}
 	l.Run(t, h.Name, "nft", proxyRules)
-	answers = l.tries(t, 60, 21000, harness.Timeout)
+	answers = l.tries(t, 60, 21000, await.Patience)
 	if lost(answers) > 0 || answers["pod2-1"] == 0 {
 		t.Errorf("with kube-proxy: %v", answers)
 	}

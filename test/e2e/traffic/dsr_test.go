@@ -17,6 +17,7 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -78,7 +79,7 @@ func speakUnknown(ctx context.Context, from *net.TCPAddr, address string) error 
 	if err := repair(raw, unix.TCP_REPAIR_OFF); err != nil { // it asks for its peer's window
 		return err
 	}
-	if err := conn.SetDeadline(time.Now().Add(harness.Timeout)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(await.Patience)); err != nil {
 		return err
 	}
 	// Data is retransmitted if a packet is lost on a busy machine.

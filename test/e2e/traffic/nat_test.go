@@ -15,6 +15,7 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -107,7 +108,7 @@ func (l *lab) checkBulk(t *testing.T, vip string) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(harness.Timeout)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(await.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	line := append(bytes.Repeat([]byte("x"), 4000), '\n')

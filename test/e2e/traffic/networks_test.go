@@ -14,6 +14,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 	"fairlead.io/fairlead/test/golden"
 )
@@ -109,7 +110,7 @@ func (l *lab) outcome(t *testing.T) (cell string) {
 		func() error { return l.echoOnce(t, harness.VIP4) },
 		func() error { return l.echoOnce(t, harness.VIP6) },
 	}
-	decided := harness.Within(harness.Timeout, func() bool {
+	decided := await.Holds(func() bool {
 		answered = 0
 		for _, request := range requests {
 			if request() == nil {

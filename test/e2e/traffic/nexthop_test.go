@@ -13,13 +13,9 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
-
-// neighbourPatience is how long the balancers' kernels may take to notice that a
-// server is gone and back elsewhere, see speedUpNeighbours: two times 5 s, their
-// probes, and delays of a busy machine.
-const neighbourPatience = 30 * time.Second
 
 // Balancers follow the kernel's neighbour entries of servers.
 func TestNextHops(t *testing.T) {
@@ -102,7 +98,7 @@ func (l *lab) awaitBackend(t *testing.T, what string, as func(observe.Backend) b
 	t.Helper()
 	for _, h := range l.Hosts(netlab.Balancer) {
 		for service, address := range map[string]string{"web": harness.Moved4, "web6": harness.Moved6} {
-			if !harness.Within(neighbourPatience, func() bool { return as(harness.Backends(t, &h, service)[address]) }) {
+			if !await.Holds(func() bool { return as(harness.Backends(t, &h, service)[address]) }) {
 				t.Fatalf("%s: timeout for %s waiting until %s: %+v", h.Name, address, what, harness.Backends(t, &h, service)[address])
 			}
 		}

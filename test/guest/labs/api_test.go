@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+
+	"fairlead.io/fairlead/test/await"
 )
 
 const (
@@ -54,7 +56,7 @@ func newAPI(t *testing.T, l lab) *api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: a, ReadHeaderTimeout: patience}
+	server := &http.Server{Handler: a, ReadHeaderTimeout: await.Patience}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	t.Cleanup(func() {

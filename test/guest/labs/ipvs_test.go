@@ -15,6 +15,7 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -157,7 +158,7 @@ func TestIPVSFollowsService(t *testing.T) {
 			fmt.Fprintf(&want, "-> %s:8080 Masq %d\n", address, step.weights[address])
 		}
 		var got string
-		if !harness.Within(patience, func() bool {
+		if !await.Holds(func() bool {
 			got = connections.ReplaceAllString(l.ipvsadm(t), "$1")
 			return got == want.String()
 		}) {

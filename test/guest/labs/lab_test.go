@@ -16,6 +16,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/await"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -28,10 +29,6 @@ const (
 
 // servers are the hosts that answer, by their names.
 var servers = []string{"server1", "server2"}
-
-// patience is how long an agent may take to load its program: an emulated processor that
-// others keep busy verifies it in half a minute.
-const patience = 3 * time.Minute
 
 // linkMTU carries a client's full packet with the outer headers of any tunnel, in bytes.
 const linkMTU = 1600
@@ -112,7 +109,7 @@ func (l lab) awaitAgent(t *testing.T) {
 	t.Helper()
 	agent := control.Dial(l.State().Host(balancer).Socket)
 	file := harness.Digest(l.Topology.Host(balancer).Files[netlab.AgentFile])
-	ready := harness.Within(patience, func() bool {
+	ready := await.Holds(func() bool {
 		status, err := netlab.Decode[observe.Status](agent.Status(t.Context()))
 		attached := status.DataPlane.Kind != "xdp" || len(status.DataPlane.Attachments) > 0
 		programmed := status.Config.Digest == file && int(status.Services.Programmed) == len(l.Topology.Services)

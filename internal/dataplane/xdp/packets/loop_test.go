@@ -11,6 +11,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/await"
 )
 
 // Two VIPs that are each other's backends can't loop packets: neither is used, in whatever
@@ -39,7 +40,7 @@ func TestVIPsAsBackends(t *testing.T) {
 			if got != want {
 				t.Errorf("%s is stale, want %s", got, want)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(await.Patience):
 			t.Errorf("%s is not stale", want)
 		}
 	}

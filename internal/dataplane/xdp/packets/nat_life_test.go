@@ -9,6 +9,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/await"
 )
 
 // Sessions are in tables that outlive the agent: the next one uses them,
@@ -131,7 +132,7 @@ func TestNATRefusals(t *testing.T) {
 				if want := (dataplane.Refusal{VIP: s.vip, Backend: s.backend}); got != want {
 					s.t.Errorf("refused by %v, want %v", got, want)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(await.Patience):
 				s.t.Fatal("no refusal was reported")
 			}
 			select {

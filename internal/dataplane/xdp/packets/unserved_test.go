@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/await"
 )
 
 // A packet to an announced address that no service takes is never left to a kernel that
@@ -113,7 +114,7 @@ func TestUnserved(t *testing.T) {
 // waitForLocal waits until the kernel takes packets to one of its new addresses: with IPv6 a
 // worker of the kernel adds the route.
 func waitForLocal(address net.IP) error {
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience); ; time.Sleep(time.Millisecond) {
 		routes, err := netlink.RouteGet(address)
 		if err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL {
 			return nil
