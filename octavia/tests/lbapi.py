@@ -27,7 +27,7 @@ class LBAPI(Served):
         self.faults: list[tuple[int, dict[str, str], Any]] = []
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.queries: list[dict[str, str]] = []
-        self.holder, self.until, self.lease = "", 0.0, 5.0
+        self.holder, self.until, self.lease = "", 0.0, 300.0
         self.ready_nodes = 1
         self._version = itertools.count(1)
         self._lock = threading.Condition()

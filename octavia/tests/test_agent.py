@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -202,13 +203,15 @@ def test_more_load_balancers_than_a_lease_is_enough_for(lab: Lab, monkeypatch: p
     for balancer in balancers:
         lab.write(balancer)
         lab.show(balancer, "PENDING_CREATE")
-    lab.fake.lease, read = 1.0, lab.agent.state.read
+    read, slept = lab.agent.state.read, 0.0
 
     def read_slowly(identifier: str) -> Any:
-        time.sleep(0.2)
+        nonlocal slept
+        slept += lab.fake.lease / 5
         return read(identifier)
 
     monkeypatch.setattr(lab.agent.state, "read", read_slowly)
+    monkeypatch.setattr(agents, "time", SimpleNamespace(monotonic=lambda: slept, sleep=time.sleep))
     active: set[str] = set()
     for _ in range(8):
         lab.agent.round()
