@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for anything that has to come: on a machine that does much else, what takes
-// seconds on a free one takes a minute. Only a test that fails waits so long.
+// Patience is how long a test waits for anything that has to come: on a machine that does much else, seconds
+// become a minute. Only a test that fails waits so long.
 const Patience = 3 * time.Minute
 
 // pause is the time between two looks at a condition.

@@ -5,7 +5,6 @@ package reflector
 import (
 	"net/netip"
 
-	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/bfd"
 )
 
@@ -21,16 +20,16 @@ func (r *Reflector) watch() {
 		}
 	}
 	for _, p := range r.clients {
-		if p.BFD == nil || p.status.State != bgp.Established || seen[p.Address] {
+		if p.BFD == nil || !p.established() || seen[p.identity.Address] {
 			continue
 		}
-		seen[p.Address] = true
+		seen[p.identity.Address] = true
 		watched = append(watched, bfd.Of(&p.Peer))
 	}
 	r.bfd.Set(watched)
 	for _, p := range r.clients {
-		if p.status.State == bgp.Established {
-			r.bfd.Begin(p.Address)
+		if p.established() {
+			r.bfd.Begin(p.identity.Address)
 		}
 	}
 }
@@ -43,7 +42,7 @@ func (r *Reflector) bfdChanged(e bfd.Event) {
 		router.BFDChanged(e)
 	}
 	for _, p := range r.clients {
-		if p.Address == e.Peer && p.status.State == bgp.Established && e.Concerns(p.status.Since, p.BFD) {
+		if p.identity.Address == e.Peer && p.established() && e.Concerns(p.session.Status().Since, p.BFD) {
 			r.drop(p, "BFD down: "+e.Diagnostic.String())
 		}
 	}

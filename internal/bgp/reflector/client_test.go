@@ -16,8 +16,7 @@ import (
 )
 
 // client is a balancer as far as a reflector sees one. It is written out byte by
-// byte: the library keeps state that two instances in one process would race for,
-// and a client that misbehaves has to be one too.
+// byte, so that a client that misbehaves can be one, too.
 type client struct {
 	t    *testing.T
 	n    int // the last part of its addresses and of its router id
@@ -81,10 +80,7 @@ func callFrom(t *testing.T, address netip.Addr, n int) *client {
 }
 
 // listen reads until the reflector closes the connection, at the latest when the
-// test ends: it isn't closed from here, as GoBGP 4.8 has a race between clients that
-// are lost at the same moment (it copies over a configuration that others may be
-// reading), which the race detector finds now and then. Keepalives are answered: the
-// reflector sends them often enough.
+// test ends.
 func (c *client) listen() {
 	defer close(c.ended)
 	defer c.vanish()

@@ -17,8 +17,8 @@ import (
 	"fairlead.io/fairlead/test/await"
 )
 
-// A reflector that is closed leaves routers first, also those whose session it
-// doesn't know as established: the library may have sent them all routes.
+// A reflector that is closed leaves routers first, also those whose session isn't
+// established yet.
 func TestCloseRouters(t *testing.T) {
 	address := netip.MustParseAddr("203.0.113.1")
 	r, err := Start(t.Context(), bgp.Reflection{

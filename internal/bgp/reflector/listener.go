@@ -123,6 +123,12 @@ func (r *Reflector) identified(conn *net.TCPConn) {
 func (r *Reflector) identify(address netip.Addr, conn *net.TCPConn) {
 	stop := context.AfterFunc(r.ctx, func() { _ = conn.Close() })
 	pending, err := session.ReadOpen(conn, openTimeout)
+	if err == nil {
+		if former := r.contested(address, pending); former != nil && !former.SupersededBy(pending) {
+			pending.Refuse(session.Collision)
+			err = errSuperseded
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.identified(conn)

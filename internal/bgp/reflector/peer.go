@@ -3,8 +3,7 @@
 package reflector
 
 import (
-	"cmp"
-	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -16,194 +15,215 @@ import (
 
 // client is a client. The reflector's lock guards its fields.
 type client struct {
+	identity
 	bgp.Peer
-	// key is the instance's key of the client.
-	key netip.Addr
-
-	// status is the peer's state besides the session. Its router ID distinguishes
-	// clients with one address, and is zero if the first message was no OPEN.
-	status bgp.PeerState
+	// session is the latest one, status the peer's state besides it.
+	session *session.Session
+	status  bgp.PeerState
 	// endOfRIB is when the session's last End-of-RIB came; zero before.
 	endOfRIB time.Time
-	// active is set while the instance waits for a connection, pending is the latest
-	// one that came before it did.
-	active  bool
-	pending *session.Pending
-	// session is the latest, if any. kept is the former session whose routes are kept
-	// until the End-of-RIB in the next one.
-	session, kept *session.Session
+	// routes are the client's (Adj-RIB-In, RFC 4271 §3.2), size is the memory of their attributes. Stale ones are of the
+	// session before: they are removed with the End-of-RIB of this one, or when the timer expires.
+	routes map[netip.Prefix]route
+	size   int
+	expiry *time.Timer
+	// kept counts the timers, to distinguish one that was stopped too late.
+	kept int
 }
 
 // logAttrs identify the client in the log.
 func (p *client) logAttrs(more ...any) []any {
-	return append([]any{"client", p.Address, "routerID", p.status.RouterID}, more...)
+	return append([]any{"client", p.identity.Address, "routerID", p.RouterID}, more...)
 }
 
-// offer gives a connection to the client with address and router ID, which is added if
-// it is new. The caller holds the lock.
-func (r *Reflector) offer(address netip.Addr, conn *session.Pending) (err error) {
-	p := r.client(address, conn.Open.RouterID)
-	if p == nil {
-		if p, err = r.addClient(address, conn.Open.RouterID); err != nil {
-			return err
-		}
+// established reports whether the client has a session.
+func (p *client) established() bool { return p.session.Status().State == bgp.Established && !p.ended() }
+
+// ended reports whether the client's session has ended.
+func (p *client) ended() bool {
+	select {
+	case <-p.session.Ended():
+		return true
+	default:
+		return false
 	}
-	r.connect(p, conn)
+}
+
+// offer begins a session of the client with that address and router ID, in place of the one that it may have. It is added
+// if it is new. The caller holds the lock.
+func (r *Reflector) offer(address netip.Addr, conn *session.Pending) error {
+	id := identity{address, conn.Open.RouterID}
+	p := r.clients[id]
+	if p == nil {
+		from := r.config.Range(address)
+		if from == nil {
+			return errNoRange
+		}
+		n := 0
+		for other := range r.clients {
+			if from.Prefix.Contains(other.Address) {
+				n++
+			}
+		}
+		if n >= from.MaxClients {
+			return fmt.Errorf("range %s has %d clients already", from.Prefix, n)
+		}
+		p = &client{identity: id, Peer: from.Client(address), routes: make(map[netip.Prefix]route)}
+		p.status = bgp.PeerState{Address: address, ASN: p.ASN, Dynamic: true, RouterID: id.RouterID, State: bgp.Idle}
+		r.clients[id] = p
+	} else if !p.ended() {
+		p.session.Drop(session.Replaced)
+		r.lost(p)
+	}
+	p.endOfRIB = time.Time{}
+	s := session.Begin(conn, session.Options{
+		Local: r.config.Local, Peer: p.Peer,
+		OnOpen: func(s *session.Session) { r.opened(p, s) }, OnUpdate: func(s *session.Session, u *session.Update) session.Notification {
+			return r.update(p, s, u)
+		},
+	})
+	p.session = s
+	r.work.Go(func() { r.follow(p, s) })
+	return nil
+}
+
+// errSuperseded is that a client keeps its session, and a new connection is closed.
+var errSuperseded = errors.New("the client has a session")
+
+// contested returns the session of a client that has one, which a new connection may replace.
+func (r *Reflector) contested(address netip.Addr, conn *session.Pending) *session.Session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.clients[identity{address, conn.Open.RouterID}]; p != nil && p.established() {
+		return p.session
+	}
 	return nil
 }
 
 // configured reports whether the configuration has the client unchanged.
 func (r *Reflector) configured(p *client) bool {
-	from := r.config.Range(p.Address)
-	if from == nil || r.config.Router(p.Address) != nil {
+	from := r.config.Range(p.identity.Address)
+	if from == nil || r.config.Router(p.identity.Address) != nil {
 		return false
 	}
-	client := from.Client(p.Address)
+	client := from.Client(p.identity.Address)
 	return client.Equal(&p.Peer)
 }
 
-// client is the one with an address and router ID, or nil.
-func (r *Reflector) client(address, id netip.Addr) *client {
-	for _, p := range r.clients {
-		if p.Address == address && p.status.RouterID == id {
-			return p
+// follow follows a client's session until it ends.
+func (r *Reflector) follow(p *client, s *session.Session) {
+	select {
+	case <-s.Established():
+		r.mu.Lock()
+		if p.session == s {
+			r.log.Info("session established", p.logAttrs()...)
+			r.watch()
+			r.saveClients()
 		}
+		r.mu.Unlock()
+	case <-s.Ended():
 	}
-	return nil
-}
-
-// connect begins a session, or keeps the connection until the instance is active: if
-// it keeps routes of a session that was lost, that takes seconds.
-func (r *Reflector) connect(p *client, conn *session.Pending) {
-	if r.ctx.Err() != nil {
-		_ = conn.Close()
-		return
-	}
-	if !p.active {
-		p.discard()
-		p.pending = conn
-		return
-	}
-	p.active = false
-	var err error
-	if p.session, err = r.instance.BeginClient(r.ctx, &r.config, p.key, &p.Peer, conn); err != nil {
-		r.drop(p, err.Error())
-	}
-}
-
-// discard closes the pending connection.
-func (p *client) discard() {
-	if p.pending != nil {
-		_ = p.pending.Close()
-		p.pending = nil
-	}
-}
-
-func (r *Reflector) addClient(address, id netip.Addr) (*client, error) {
-	from := r.config.Range(address)
-	if from == nil {
-		return nil, errNoRange
-	}
-	n := 0
-	for _, p := range r.clients {
-		if from.Prefix.Contains(p.Address) {
-			n++
-		}
-	}
-	if n >= from.MaxClients {
-		return nil, fmt.Errorf("range %s has %d clients already", from.Prefix, n)
-	}
-	p := &client{Peer: from.Client(address)}
-	p.status = bgp.PeerState{Address: address, ASN: p.ASN, Dynamic: true, RouterID: id, State: bgp.Idle}
-	key, err := r.instance.AddClient(r.ctx, &r.config, &p.Peer)
-	if err != nil {
-		return nil, err
-	}
-	p.key = key
-	r.clients[key] = p
-	return p, nil
-}
-
-// changed follows a session.
-func (r *Reflector) changed(c session.Change) {
+	<-s.Ended()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.clients[c.Key]
-	if p == nil {
-		return // removed
+	if r.clients[p.identity] != p || p.session != s {
+		return // removed, or it has another session
 	}
-	former := p.status.State
-	p.status.State = c.State
-	switch c.State {
-	case bgp.Active:
-		p.active = true
-		if conn := p.pending; conn != nil {
-			p.pending = nil
-			r.connect(p, conn)
+	status := s.Status()
+	p.status.Reason = status.Reason
+	was := r.lost(p)
+	switch {
+	case p.RestartTime > 0 && status.Lost && was && status.Open.GracefulRestart && status.Open.RestartTime > 0:
+		r.keep(p, status.Open.RestartTime)
+		r.log.Warn("client lost, routes kept for its restart time", p.logAttrs()...)
+	case was || r.logLimit.Allow():
+		r.log.Warn("session ended", p.logAttrs("reason", p.status.Reason)...)
+		fallthrough
+	default:
+		if was || p.expiry == nil { // otherwise an attempt of a client has failed whose routes are kept
+			r.remove(p)
 		}
-	case bgp.Established:
-		p.status.Since, p.status.Reason, p.endOfRIB = time.Now(), "", time.Time{}
-		r.log.Info("session established", p.logAttrs()...)
-		r.watch()
-		r.saveClients()
-	case bgp.Idle:
-		r.ended(p, c, former)
-	case bgp.Connect, bgp.OpenSent, bgp.OpenConfirm: // on the way
 	}
+	r.watch()
 }
 
-// ended handles the end of a session, or of a failed attempt.
-func (r *Reflector) ended(p *client, c session.Change, former bgp.SessionState) {
-	var last session.Status
-	if p.session != nil {
-		last = p.session.Status()
-	}
-	p.status.Reason = cmp.Or(last.Reason, "session ended")
-	if former == bgp.Established {
+// lost notes that a client's session has ended, or is ended for another one, and makes its routes stale. It reports whether
+// it was established.
+func (r *Reflector) lost(p *client) (was bool) {
+	p.session.Count(&p.status)
+	if was = p.session.Status().State == bgp.Established; was {
 		p.status.Since = time.Now()
 		p.status.Flaps++
 	}
-	// The library takes an end by its own hold timer for a restart, too, but a client
-	// that hangs may not forward packets.
-	kept := c.Kept && !last.Refused
-	switch {
-	case kept:
-		p.kept, p.session = p.session, nil
-		r.log.Warn("client lost, routes kept for its restart time", p.logAttrs()...)
-	case former == bgp.Established || r.logLimit.Allow():
-		r.log.Warn("session ended", p.logAttrs("reason", p.status.Reason)...)
+	for prefix, route := range p.routes {
+		route.stale = true
+		p.routes[prefix] = route
 	}
-	if !kept {
+	return was
+}
+
+// opened is called when a client's OPEN has been accepted: routes of the session before that the client didn't preserve
+// are removed (RFC 4724 §4.2).
+func (r *Reflector) opened(p *client, s *session.Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.session != s {
+		return
+	}
+	p.forget()
+	open := s.Status().Open
+	r.sweep(p, func(prefix netip.Prefix) bool { return !open.GracefulRestart || !open.Preserved.Has(prefix.Addr()) })
+	if len(p.routes) > 0 { // which End-of-RIB should do before
+		r.keep(p, max(p.RestartTime, time.Second))
+	}
+}
+
+// keep keeps a client's stale routes for a time.
+func (r *Reflector) keep(p *client, duration time.Duration) {
+	p.forget()
+	now := p.kept
+	p.expiry = time.AfterFunc(duration, func() { r.expire(p, now) })
+}
+
+// forget stops the timer of a client's stale routes.
+func (p *client) forget() {
+	p.kept++
+	if p.expiry != nil {
+		p.expiry.Stop()
+		p.expiry = nil
+	}
+}
+
+// expire removes the stale routes of a client that is late, and the client if it hasn't come back.
+func (r *Reflector) expire(p *client, kept int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.kept != kept {
+		return // the timer was stopped too late
+	}
+	p.forget()
+	r.sweep(p, func(netip.Prefix) bool { return true })
+	if p.ended() {
 		r.remove(p)
 	}
-	r.watch()
 }
 
 // drop ends a client's session from here. The caller holds the lock.
 func (r *Reflector) drop(p *client, reason string) {
 	r.log.Warn("session dropped", p.logAttrs("reason", reason)...)
-	if p.status.State == bgp.Established {
-		p.status.Since = time.Now()
-		p.status.Flaps++
-	}
 	p.status.Reason = reason
 	r.remove(p)
 }
 
-// remove removes a client and its routes, unless it has connected again already.
+// remove removes a client and its routes, and ends its session. The caller holds the lock.
 func (r *Reflector) remove(p *client) {
-	if err := r.instance.Remove(r.ctx, p.key); err != nil {
-		r.log.Debug("peer not removed", p.logAttrs("error", err)...)
+	p.session.Drop("no longer a client")
+	p.forget()
+	delete(r.clients, p.identity)
+	for prefix := range p.routes {
+		r.withdraw(p, prefix)
 	}
-	conn := p.pending
-	delete(r.clients, p.key)
 	r.saveClients()
-	if conn == nil {
-		return
-	}
-	if err := r.offer(p.Address, conn); err != nil {
-		_ = conn.Close()
-	}
 }
 
 // saveClients saves the current clients for the next start.
@@ -212,9 +232,9 @@ func (r *Reflector) saveClients() {
 		return // clients that leave now leave for this reflector's end
 	}
 	var clients []identity
-	for _, p := range r.clients {
-		if !p.status.Since.IsZero() {
-			clients = append(clients, identity{p.Address, p.status.RouterID})
+	for id, p := range r.clients {
+		if !p.status.Since.IsZero() || p.established() {
+			clients = append(clients, id)
 		}
 	}
 	if err := r.file.save(clients); err != nil {
@@ -224,12 +244,12 @@ func (r *Reflector) saveClients() {
 
 // addRouter dials a router, or waits for its connections. The caller holds the lock.
 func (r *Reflector) addRouter(peer bgp.Peer) {
-	config := r.config
+	local := r.config.Local
 	r.routers[peer.Address] = speaker.Keep(speaker.KeeperOptions{
-		Local: config.Local, Peer: peer, Log: r.log.With("router", peer.Address),
+		Local: local, Peer: peer, Log: r.log.With("router", peer.Address),
 		Ready: r.ready, Waiting: "waiting for the clients",
-		Begin: func(ctx context.Context, conn *session.Pending, restarted bool) (*session.Session, error) {
-			return r.instance.BeginRouter(ctx, &config, &peer, conn, restarted)
+		Begin: func(conn *session.Pending, restarted bool) *session.Session {
+			return session.Begin(conn, session.Options{Local: local, Peer: peer, Restarted: restarted, Paths: true, OnOpen: r.addOut})
 		},
 		OnEstablished: func(*session.Session) { r.bfd.Established(peer.Address) },
 	})

@@ -39,7 +39,6 @@ type Options struct {
 // Reflector reflects routes. Its methods may be called concurrently.
 type Reflector struct {
 	log      *slog.Logger
-	instance *session.Instance
 	listener *session.Listener
 	bfd      *bfd.Manager
 	ctx      context.Context // of work
@@ -54,8 +53,9 @@ type Reflector struct {
 	config  bgp.Reflection
 	next    *bgp.Reflection // while Configure sets its passwords
 	file    clientFile
-	clients map[netip.Addr]*client         // by their keys
+	clients map[identity]*client
 	routers map[netip.Addr]*speaker.Keeper // by their addresses
+	out     outbound
 	// unidentified are connections whose OPEN hasn't arrived, oldest first; refused counts
 	// those that were closed.
 	unidentified []*net.TCPConn
@@ -66,16 +66,11 @@ type Reflector struct {
 // known before the restart are back. Close ends it.
 func Start(ctx context.Context, config bgp.Reflection, o Options) (*Reflector, error) {
 	r := &Reflector{
-		log: o.Log, config: config, clients: make(map[netip.Addr]*client), routers: make(map[netip.Addr]*speaker.Keeper), ready: make(chan struct{}),
+		log: o.Log, config: config, clients: make(map[identity]*client), routers: make(map[netip.Addr]*speaker.Keeper),
+		out: newOutbound(o.Log), ready: make(chan struct{}),
 		logLimit: rate.NewLimiter(rate.Every(time.Second), 10),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	var err error
-	r.instance, err = session.Start(ctx, config.Local, r.changed, r.endOfRIB, o.Log)
-	if err != nil {
-		r.cancel()
-		return nil, err
-	}
 	r.bfd = bfd.New(o.Log, r.bfdChanged)
 	r.listener = session.NewListener(o.Log, r.keys, r.accept)
 	if err := r.open(o.ClientFile); err != nil {
@@ -86,9 +81,6 @@ func Start(ctx context.Context, config bgp.Reflection, o Options) (*Reflector, e
 }
 
 func (r *Reflector) open(clientFile string) (err error) {
-	if err := r.instance.Reflect(r.ctx); err != nil {
-		return err
-	}
 	if r.file, err = openClientFile(clientFile, r.log); err != nil {
 		return err
 	}
@@ -104,6 +96,7 @@ func (r *Reflector) open(clientFile string) (err error) {
 	for _, router := range r.config.Routers {
 		r.addRouter(router)
 	}
+	r.work.Go(func() { r.out.run(r.ctx, &r.mu, r.paths) })
 	before, timeout := r.file.before, r.config.RestartWait
 	r.work.Go(func() { r.awaitClients(before, timeout) })
 	return nil
@@ -153,8 +146,10 @@ func (r *Reflector) configure(next bgp.Reflection) {
 		switch {
 		case !r.configured(p):
 			r.drop(p, "no longer configured")
-		case p.session != nil:
-			p.session.Reevaluate(&next)
+		default:
+			for prefix, to := range p.routes {
+				r.decide(p, prefix, to)
+			}
 		}
 	}
 	for _, router := range next.Routers {
@@ -170,10 +165,10 @@ func (r *Reflector) Close() {
 	r.closeRouters()
 	r.listener.Close()
 	r.bfd.Close()
-	r.instance.Close()
 	r.mu.Lock()
 	for _, p := range r.clients {
-		p.discard()
+		p.session.Drop("stopped")
+		p.forget()
 	}
 	r.mu.Unlock()
 	r.work.Wait()
@@ -182,8 +177,7 @@ func (r *Reflector) Close() {
 // closeRouters stops the reflector's own work, and closes the connections of routers
 // without a notification, so that they keep the routes (RFC 4724 §4.2). It comes before
 // everything else: a router that saw clients or BFD go down before its session would
-// remove the routes. It includes sessions that aren't established here yet, as the
-// library may have sent all routes before it reports that.
+// remove the routes.
 func (r *Reflector) closeRouters() {
 	r.mu.Lock()
 	r.cancel()
@@ -239,21 +233,12 @@ func (r *Reflector) missing(clients []identity) (missing []identity) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range clients {
-		p := r.client(c.Address, c.RouterID)
-		back := p != nil && p.status.State == bgp.Established &&
-			(time.Since(p.status.Since) > noEndOfRIBDelay || !p.endOfRIB.IsZero() && time.Since(p.endOfRIB) > endOfRIBDelay)
+		p := r.clients[c]
+		back := p != nil && p.established() && (time.Since(p.session.Status().Since) > noEndOfRIBDelay ||
+			!p.endOfRIB.IsZero() && time.Since(p.endOfRIB) > endOfRIBDelay)
 		if !back {
 			missing = append(missing, c)
 		}
 	}
 	return missing
-}
-
-// endOfRIB handles a peer's End-of-RIB.
-func (r *Reflector) endOfRIB(key netip.Addr) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if p := r.clients[key]; p != nil {
-		p.endOfRIB, p.kept = time.Now(), nil
-	}
 }

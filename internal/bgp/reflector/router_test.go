@@ -3,6 +3,7 @@
 package reflector_test
 
 import (
+	"bytes"
 	"path/filepath"
 	"testing"
 	"time"
@@ -99,7 +100,7 @@ func TestReflectorRestart(t *testing.T) {
 	}
 }
 
-// A router without graceful restart gets later changes, too, and none of the library's
+// A router without graceful restart gets later changes, too, and no
 // End-of-RIB.
 func TestRouterWithoutGracefulRestart(t *testing.T) {
 	for name, off := range map[string]struct {
@@ -122,5 +123,30 @@ func TestRouterWithoutGracefulRestart(t *testing.T) {
 			}
 			c.leave()
 		})
+	}
+}
+
+// A client that connects again while its former connection is still there for the reflector replaces that: at once with graceful
+// restart (RFC 4724 §5), so that the router's route stays; otherwise only if it has lost that connection.
+func TestClientCollision(t *testing.T) {
+	startBIRD(t, "")
+	r := start(t, settings(), "")
+	connect(t, 11, restarting).announces(vip4)
+	awaitHops(t, vip4, "10.0.2.11")
+	changes := watchRoute(t, vip4)
+	connect(t, 11, restarting).announces(vip4)
+	await.True(t, "the next session", func() bool { p, _ := state(r, clientAddress(11)); return p.Flaps == 1 && p.State == bgp.Established })
+	awaitReflected(t, r, "10.1.1.1/32 via 10.0.2.11 from [127.0.1.11]\n")
+	if n := changes(); n > 0 {
+		t.Errorf("the router's route changed %d times", n)
+	}
+	plain := identity{asn: asn}
+	connect(t, 12, plain).announces(vip4)
+	awaitHops(t, vip4, "10.0.2.11 10.0.2.12")
+	if said := connect(t, 12, plain).awaitEnd(); !bytes.Equal(said, []byte{6, 7}) {
+		t.Errorf("NOTIFICATION % x, want connection collision", said)
+	}
+	if p, _ := state(r, clientAddress(12)); p.Flaps > 0 || p.State != bgp.Established {
+		t.Errorf("the client is %+v", p)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/bgp/session"
 )
 
 // Route is a prefix with one of its next hops, as routers get it.
@@ -33,23 +32,22 @@ func (r *Reflector) Routes() []Route {
 	}
 	routes := make(map[path]*Route)
 	for _, p := range r.clients {
-		received, stale := p.received()
-		for prefix, rr := range received {
-			if !rr.Accepted {
+		for prefix, rr := range p.routes {
+			if !rr.accepted {
 				continue
 			}
 			at := path{prefix, rr.NextHop}
 			route := routes[at]
 			if route == nil {
-				route = &Route{Prefix: prefix, NextHop: rr.NextHop, Since: rr.Since, Attributes: rr.Attributes}
+				route = &Route{Prefix: prefix, NextHop: rr.NextHop, Since: rr.since, Attributes: rr.passed}
 				routes[at] = route
 			}
-			if rr.Since.Before(route.Since) {
-				route.Since, route.Attributes = rr.Since, rr.Attributes
+			if rr.since.Before(route.Since) {
+				route.Since, route.Attributes = rr.since, rr.passed
 			}
-			route.Clients = append(route.Clients, p.Address)
-			if stale[prefix] {
-				route.Stale = append(route.Stale, p.Address)
+			route.Clients = append(route.Clients, p.identity.Address)
+			if rr.stale {
+				route.Stale = append(route.Stale, p.identity.Address)
 			}
 		}
 	}
@@ -63,25 +61,6 @@ func (r *Reflector) Routes() []Route {
 		return cmp.Or(a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()), a.NextHop.Compare(b.NextHop))
 	})
 	return list
-}
-
-// received returns the routes of a client's session, and stale ones of the former
-// session while they are kept.
-func (p *client) received() (routes map[netip.Prefix]session.ReceivedRoute, stale map[netip.Prefix]bool) {
-	routes, stale = make(map[netip.Prefix]session.ReceivedRoute), make(map[netip.Prefix]bool)
-	if p.kept != nil {
-		routes = p.kept.AdjRIBIn()
-		for prefix := range routes {
-			stale[prefix] = true
-		}
-	}
-	if p.session != nil {
-		for prefix, route := range p.session.AdjRIBIn() {
-			routes[prefix] = route
-			delete(stale, prefix)
-		}
-	}
-	return routes, stale
 }
 
 // Peers returns routers and clients by address and router ID.
@@ -106,13 +85,13 @@ func (r *Reflector) Peers() []bgp.PeerState {
 
 func (p *client) describe() bgp.PeerState {
 	s := p.status
-	if p.session != nil {
-		p.session.Count(&s)
+	if p.ended() {
+		return s
 	}
-	if p.status.State == bgp.Established {
-		s.Reason = ""
-		p.session.Describe(&s)
-	}
+	s.State = p.session.Status().State
+	p.session.Count(&s)
+	p.session.Describe(&s)
+	s.RoutesReceived = uint64(len(p.routes))
 	return s
 }
 

@@ -54,8 +54,7 @@ func established(r *reflector.Reflector, address netip.Addr) bool {
 	return p.State == bgp.Established
 }
 
-// awaitSaved waits until the file has that many clients: the library may pass on a
-// client's routes before it reports that the session is established.
+// awaitSaved waits until the file has that many clients: routes may be passed on before it has.
 func awaitSaved(t *testing.T, path string, clients int) {
 	t.Helper()
 	await.True(t, "clients are saved", func() bool {

@@ -4,11 +4,9 @@ package session
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
+	"errors"
 	"io"
-	"log/slog"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -42,9 +40,8 @@ func framed(input []byte) (sent []byte) {
 	return sent
 }
 
-// FuzzSession shows that nothing that a router sends, through relay and library, ends the
-// agent or the next session: each one ends with its connection, and routes can be announced
-// afterwards.
+// FuzzSession shows that nothing that a peer sends ends the process: a session ends with its connection. The second byte of
+// the input decides whether the peer is a reflector's client, whose UPDATEs are read.
 func FuzzSession(f *testing.F) {
 	open, _ := openFrom(router.ASN).Serialize()
 	f.Add([]byte{0})
@@ -52,83 +49,65 @@ func FuzzSession(f *testing.F) {
 	f.Add([]byte{1, wire.BGP_MSG_NOTIFICATION, 4, 6, 2, 1, 'x'})
 	f.Add([]byte{1, wire.BGP_MSG_UPDATE, 10, 0, 0, 0, 6, 0x80, 15, 3, 0, 2, 1, wire.BGP_MSG_OPEN, 1, 4})
 	f.Add([]byte{0, wire.BGP_MSG_UPDATE, 4, 0, 0, 0, 0}) // before an OPEN
-	f.Add([]byte{1, 9, 1, 0})
+	f.Add([]byte{0, 9, 1, 0})
+	f.Add([]byte{1, wire.BGP_MSG_NOTIFICATION, 2, 3, 11})
 	f.Add(slices.Concat([]byte{2}, open, keepalive, open)) // a second OPEN
-	f.Add(slices.Concat([]byte{0, wire.BGP_MSG_OPEN, byte(len(open) - headerSize)}, open[headerSize:], []byte{wire.BGP_MSG_KEEPALIVE, 0}))
 	f.Add(slices.Concat([]byte{3}, open))
-	p, err := NewPeer(f.Context(), balancer, router, func(*Session) {}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		f.Fatal(err)
+	f.Add(slices.Concat([]byte{2}, capableOpen(), keepalive))
+	f.Add(append([]byte{2}, bytes.Repeat([]byte{0xff}, 40)...))
+	for _, messages := range malformedOpens() {
+		f.Add(append([]byte{2}, messages...))
 	}
-	f.Cleanup(p.Close)
 	f.Fuzz(func(t *testing.T, input []byte) {
-		endsWithConnection(t, input, func(ctx context.Context, conn *Pending) (*Session, error) {
-			return p.Begin(ctx, conn, false)
-		})
-		route := to("10.1.1.1/32", "10.0.2.11")
-		route.MED = new(uint32(len(input)))
-		if err := p.Announce([]bgp.Route{route}); err != nil {
-			t.Fatal(err)
+		for _, client := range []bool{false, true} {
+			endsWithConnection(t, input, client)
 		}
 	})
 }
 
-// FuzzRouterSession is FuzzSession for a router of a reflector, whose OPEN is changed on its
-// way to the library.
-func FuzzRouterSession(f *testing.F) {
-	for _, messages := range malformedOpens() {
-		f.Add(append([]byte{2}, messages...))
-	}
-	f.Add([]byte{1, wire.BGP_MSG_OPEN, 1, 4})
-	f.Add([]byte{1, wire.BGP_MSG_ROUTE_REFRESH, 4, 0, 1, 0, 1})
-	f.Add([]byte{1, wire.BGP_MSG_UPDATE, 10, 0, 0, 0, 6, 0x80, 15, 3, 0, 2, 1})
-	f.Add([]byte{1, wire.BGP_MSG_NOTIFICATION, 2, 6, 4})
-	f.Add(slices.Concat([]byte{2}, capableOpen(), keepalive))
-	i := reflectorInstance(f)
-	f.Fuzz(func(t *testing.T, input []byte) { endsWithConnection(t, input, beginRouter(i)) })
+// FuzzUpdate shows that the paths of an UPDATE are either withdrawn or announced, or end the session.
+func FuzzUpdate(f *testing.F) {
+	f.Add(announcing(attributesOf(0x40, 5, 4, 0, 0, 0, 100)), true)
+	f.Add(announcing(attributesOf(0x80, 14, 5, 0, 2, 1, 0, 0)), true)
+	f.Add(announcing(attributesOf(0xc0, 8, 3, 1, 2, 3)), false)
+	f.Add([]byte("\x00\x00\x00\x16A \x010A \x000\x03\x00\n00000000000"), false) // a NEXT_HOP without an address
+	s := &Session{o: Options{Local: balancer, Peer: router}}
+	f.Fuzz(func(t *testing.T, body []byte, longASN bool) {
+		if len(body) > wire.BGP_MAX_MESSAGE_LENGTH-headerSize {
+			return
+		}
+		s.status.Set(Status{State: bgp.Established, Open: &Open{longASN: longASN}})
+		u, err := s.readUpdate(message(body))
+		if _, ok := errors.AsType[Notification](err); err != nil && !ok {
+			t.Error(err)
+		}
+		if err == nil {
+			for _, a := range u.Announced {
+				if len(a.Prefixes) == 0 || !a.NextHop.IsValid() {
+					t.Errorf("%+v", a)
+				}
+			}
+		}
+	})
 }
 
 // endsWithConnection begins a session whose peer sends the messages of framed and closes the
 // connection, and waits until the session has ended.
-func endsWithConnection(t *testing.T, input []byte, begin func(context.Context, *Pending) (*Session, error)) *Session {
+func endsWithConnection(t *testing.T, input []byte, client bool) *Session {
 	t.Helper()
 	ours, theirs := connect(t)
-	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
-	defer cancel()
-	s, err := begin(ctx, &Pending{TCPConn: ours})
-	if err != nil {
-		t.Fatal(err)
+	o := Options{Local: balancer, Peer: router, Paths: !client}
+	if client {
+		o.OnUpdate = func(*Session, *Update) Notification { return Notification{} }
 	}
+	s := Begin(&Pending{TCPConn: ours}, o)
 	go func() {
 		_, _ = theirs.Write(framed(input))
 		_ = theirs.CloseWrite()
 		_, _ = io.Copy(io.Discard, theirs)
 	}()
-	select {
-	case <-s.Ended():
-	case <-ctx.Done():
-		t.Fatal("session does not end with its connection")
-	}
+	await.Closed(t, "the session's end with its connection", s.Ended())
 	return s
-}
-
-// reflectorInstance starts the library for a reflector.
-func reflectorInstance(t testing.TB) *Instance {
-	t.Helper()
-	i, err := Start(t.Context(), balancer, func(Change) {}, func(netip.Addr) {}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(i.Close)
-	return i
-}
-
-// beginRouter begins sessions of a reflector with a router.
-func beginRouter(i *Instance) func(context.Context, *Pending) (*Session, error) {
-	reflection := &bgp.Reflection{Local: balancer, ClusterID: balancer.RouterID}
-	return func(ctx context.Context, conn *Pending) (*Session, error) {
-		return i.BeginRouter(ctx, reflection, &router, conn, false)
-	}
 }
 
 // capableOpen is an OPEN with graceful restart and several paths.
@@ -151,11 +130,11 @@ func malformedOpens() map[string][]byte {
 	}
 }
 
-// A malformed OPEN of a router ends its session, and nothing else.
-func TestMalformedOpenOfRouter(t *testing.T) {
+// A malformed OPEN of a router ends its session (RFC 4271 §6.2).
+func TestMalformedOpen(t *testing.T) {
 	for name, messages := range malformedOpens() {
 		t.Run(name, func(t *testing.T) {
-			s := endsWithConnection(t, append([]byte{2}, messages...), beginRouter(reflectorInstance(t)))
+			s := endsWithConnection(t, append([]byte{2}, messages...), false)
 			if got, want := s.Status().Reason, "received a bad message: "; !strings.HasPrefix(got, want) {
 				t.Errorf("ended: %s, want %s", got, want)
 			}

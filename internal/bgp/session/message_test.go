@@ -22,11 +22,7 @@ func TestNotification(t *testing.T) {
 		{Notification{6, 4, strings.Repeat("x", 300)}, Notification{6, 4, strings.Repeat("x", 255)},
 			"administrative reset: " + strings.Repeat("x", 255)},
 	} {
-		b, err := test.sent.message()
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := wire.ParseBGPMessage(b)
+		m, err := wire.ParseBGPMessage(test.sent.message())
 		if err != nil {
 			t.Fatal(err)
 		}

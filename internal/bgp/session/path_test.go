@@ -27,21 +27,28 @@ func TestPath(t *testing.T) {
 		external bool
 		want     string
 	}{
-		"plain":               {to("10.1.1.1/32", "10.0.2.11"), 65021, true, "i 10.0.2.11"},
-		"IPv6":                {to("fd00:1::1/128", "fd00:2::11"), 65021, true, "i MP fd00:2::11"},
-		"IPv4 by IPv6":        {to("10.1.1.1/32", "fd00:2::11"), 65021, true, "i MP fd00:2::11"},
-		"external":            {full, 65021, true, "i 10.0.2.11 65021:100 65021:1:2 LB 65021 med 10 path 65021 65021"},
-		"internal":            {full, 65021, false, "i 10.0.2.11 65021:100 65021:1:2 LB 65021 med 10 pref 200"},
-		"external and leaves": {leaving, 65021, true, "i 10.0.2.11 65021:100 65535:0 65021:1:2 LB 65021 med 10 path 65021 65021"},
-		"internal and leaves": {leaving, 65021, false, "i 10.0.2.11 65021:100 65535:0 65021:1:2 LB 65021 med 10 pref 0"},
-		"ASN of 32 bits":      {full, 4200000000, false, "i 10.0.2.11 65021:100 65021:1:2 LB 23456 med 10 pref 200"},
+		"plain":               {to("10.1.1.1/32", "10.0.2.11"), 65021, true, "i path 65021 10.0.2.11"},
+		"IPv6":                {to("fd00:1::1/128", "fd00:2::11"), 65021, true, "MP fd00:2::11 i path 65021"},
+		"IPv4 by IPv6":        {to("10.1.1.1/32", "fd00:2::11"), 65021, true, "MP fd00:2::11 i path 65021"},
+		"internal, plain":     {to("10.1.1.1/32", "10.0.2.11"), 65021, false, "i 10.0.2.11 pref 100"},
+		"external":            {full, 65021, true, "i path 65021 65021 65021 10.0.2.11 med 10 65021:100 LB 65021 65021:1:2"},
+		"internal":            {full, 65021, false, "i 10.0.2.11 med 10 pref 200 65021:100 LB 65021 65021:1:2"},
+		"external and leaves": {leaving, 65021, true, "i path 65021 65021 65021 10.0.2.11 med 10 65021:100 65535:0 LB 65021 65021:1:2"},
+		"internal and leaves": {leaving, 65021, false, "i 10.0.2.11 med 10 pref 0 65021:100 65535:0 LB 65021 65021:1:2"},
+		"ASN of 32 bits":      {full, 4200000000, false, "i 10.0.2.11 med 10 pref 200 65021:100 LB 23456 65021:1:2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path, err := newPath(&test.route, test.asn, test.external)
+			to := target{local: bgp.Local{ASN: test.asn}, external: test.external, longASN: true}
+			a, err := to.encode(&Path{Route: test.route})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := describe(path.Attrs); got != test.want {
+			six := test.route.Prefix.Addr().Is6()
+			m, err := wire.ParseBGPMessage(a.announcement(six, to.nlri(test.route.Prefix, 0)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := describe(m.Body.(*wire.BGPUpdate).PathAttributes); got != test.want {
 				t.Errorf("%s\nwant %s", got, test.want)
 			}
 		})
@@ -75,7 +82,15 @@ func describe(attrs []wire.PathAttributeInterface) string {
 		case *wire.PathAttributeLocalPref:
 			say("pref %d", a.Value)
 		case *wire.PathAttributeAsPath:
-			say("path %s", strings.Join(strings.Fields(a.Value[0].String()), " "))
+			for _, segment := range a.Value {
+				say("path %s", strings.Join(strings.Fields(segment.String()), " "))
+			}
+		case *wire.PathAttributeAs4Path:
+			say("path4 %s", strings.Join(strings.Fields(a.Value[0].String()), " "))
+		case *wire.PathAttributeOriginatorId:
+			say("originator %s", a.Value)
+		case *wire.PathAttributeClusterList:
+			say("cluster %s", a.Value)
 		default:
 			say("%T", a)
 		}

@@ -6,47 +6,54 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
-	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/osrg/gobgp/v4/api"
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/test/await"
 )
 
-// prefixes returns the announced and the withdrawn prefixes of an UPDATE.
-func prefixes(u *wire.BGPUpdate) (announced, withdrawn []string) {
-	w, a := pathsOf(u)
-	for _, n := range a {
-		announced = append(announced, n.NLRI.String())
+// contents returns the announced and the withdrawn prefixes of an UPDATE.
+func contents(u *wire.BGPUpdate) (announced, withdrawn []string) {
+	add := func(to *[]string, paths []wire.PathNLRI) {
+		for _, p := range paths {
+			text := p.NLRI.String()
+			if p.ID != 0 {
+				text += fmt.Sprintf(" %d", p.ID)
+			}
+			*to = append(*to, text)
+		}
+		slices.Sort(*to)
 	}
-	for _, n := range w {
-		withdrawn = append(withdrawn, n.NLRI.String())
+	add(&announced, u.NLRI)
+	add(&withdrawn, u.WithdrawnRoutes)
+	for _, a := range u.PathAttributes {
+		switch a := a.(type) {
+		case *wire.PathAttributeMpUnreachNLRI:
+			add(&withdrawn, a.Value)
+		case *wire.PathAttributeMpReachNLRI:
+			add(&announced, a.Value)
+		}
 	}
-	slices.Sort(announced)
 	return announced, withdrawn
 }
 
 // wantUpdate checks the prefixes of the next UPDATE.
 func (d *dialogue) wantUpdate(announced, withdrawn []string) {
 	d.t.Helper()
-	if a, w := prefixes(d.update()); !slices.Equal(a, announced) || !slices.Equal(w, withdrawn) {
+	if a, w := contents(d.update()); !slices.Equal(a, announced) || !slices.Equal(w, withdrawn) {
 		d.t.Errorf("announced %v, want %v; withdrawn %v, want %v", a, announced, w, withdrawn)
 	}
 }
 
-func announce(t *testing.T, p *Peer, routes ...bgp.Route) {
-	t.Helper()
-	if err := p.Announce(routes); err != nil {
-		t.Fatal(err)
+func (d *dialogue) announce(routes ...bgp.Route) {
+	d.t.Helper()
+	if err := d.session.Announce(routes); err != nil {
+		d.t.Fatal(err)
 	}
 }
 
@@ -66,12 +73,12 @@ func counters(s *Session) (state bgp.PeerState) {
 }
 
 func TestEndOfRIBAfterInitialRoutes(t *testing.T) {
-	d := begin(t, newPeer(t, router), true, to("10.1.1.1/32", "10.0.2.11"))
+	d := begin(t, router, to("10.1.1.1/32", "10.0.2.11"))
 	d.answer(wire.NewCapGracefulRestart(false, false, 120, nil))
 	ends := 0
 	for announcedAll := false; ends < 2; {
 		u := d.next().Body.(*wire.BGPUpdate)
-		announced, _ := prefixes(u)
+		announced, _ := contents(u)
 		announcedAll = announcedAll || slices.Equal(announced, []string{"10.1.1.1/32"})
 		if end, family := u.IsEndOfRib(); end {
 			ends++
@@ -83,8 +90,7 @@ func TestEndOfRIBAfterInitialRoutes(t *testing.T) {
 }
 
 func TestAnnounceDifference(t *testing.T) {
-	p := newPeer(t, router)
-	d := begin(t, p, false)
+	d := begin(t, router)
 	d.answer()
 	routes := []bgp.Route{to("10.1.1.1/32", "10.0.2.11"), to("fd00:1::1/128", "fd00:2::11")}
 	med := to("10.1.1.1/32", "10.0.2.11")
@@ -102,10 +108,10 @@ func TestAnnounceDifference(t *testing.T) {
 		{nil, nil, nil, 0, 0},
 	} {
 		sent := counters(d.session).UpdatesSent
-		announce(t, p, step.routes...)
+		d.announce(step.routes...)
 		var announced, withdrawn []string
 		for range step.updates {
-			a, w := prefixes(d.update())
+			a, w := contents(d.update())
 			announced, withdrawn = append(announced, a...), append(withdrawn, w...)
 		}
 		slices.Sort(announced)
@@ -113,7 +119,7 @@ func TestAnnounceDifference(t *testing.T) {
 			t.Errorf("announced %v, want %v; withdrawn %v, want %v", announced, step.announced, withdrawn, step.withdrawn)
 		}
 		d.eventually("the count of UPDATEs and routes", func() bool {
-			return counters(d.session).UpdatesSent-sent == uint64(step.updates) && d.session.announced.Get() == step.announcedNow
+			return counters(d.session).UpdatesSent-sent == uint64(step.updates) && d.session.out.state.Get().paths == step.announcedNow
 		})
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
@@ -126,27 +132,25 @@ func TestAnnounceDifference(t *testing.T) {
 // A route that was withdrawn in the call that could not announce another one is announced
 // when it returns.
 func TestAnnounceAfterError(t *testing.T) {
-	p := newPeer(t, router)
 	route := to("10.1.1.1/32", "10.0.2.11")
-	d := begin(t, p, false, route)
+	d := begin(t, router, route)
 	d.answer()
 	d.wantUpdate([]string{"10.1.1.1/32"}, nil)
 	bad := to("10.1.1.2/32", "10.0.2.11")
 	bad.NextHop = netip.Addr{}
-	if err := p.Announce([]bgp.Route{bad}); err == nil {
+	if err := d.session.Announce([]bgp.Route{bad}); err == nil {
 		t.Error("a route without a next hop is announced")
 	}
 	d.wantUpdate(nil, []string{"10.1.1.1/32"})
-	announce(t, p, route)
+	d.announce(route)
 	d.wantUpdate([]string{"10.1.1.1/32"}, nil)
 }
 
 func TestAwaitWithdrawn(t *testing.T) {
-	p := newPeer(t, router)
-	d := begin(t, p, false, to("10.1.1.1/32", "10.0.2.11"))
+	d := begin(t, router, to("10.1.1.1/32", "10.0.2.11"))
 	d.answer()
 	d.update()
-	d.eventually("the count of routes", func() bool { return d.session.announced.Get() == 1 })
+	d.eventually("the count of routes", func() bool { return d.session.out.state.Get().paths == 1 })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := d.session.AwaitWithdrawn(ctx); err == nil {
@@ -159,9 +163,8 @@ func TestAwaitWithdrawn(t *testing.T) {
 }
 
 func TestReconnect(t *testing.T) {
-	p := newPeer(t, router)
-	for i := range 3 {
-		d := begin(t, p, i == 0, to("10.1.1.1/32", "10.0.2.11"))
+	for range 3 {
+		d := begin(t, router, to("10.1.1.1/32", "10.0.2.11"))
 		d.answer()
 		d.update()
 		d.router.Close()
@@ -170,7 +173,7 @@ func TestReconnect(t *testing.T) {
 }
 
 func TestEndNotification(t *testing.T) {
-	d := begin(t, newPeer(t, router), false)
+	d := begin(t, router)
 	d.answer()
 	n := AdministrativeShutdown
 	n.Text = "maintenance"
@@ -185,7 +188,7 @@ func TestEndNotification(t *testing.T) {
 }
 
 func TestDropWithoutNotification(t *testing.T) {
-	d := begin(t, newPeer(t, router), false, to("10.1.1.1/32", "10.0.2.11"))
+	d := begin(t, router, to("10.1.1.1/32", "10.0.2.11"))
 	d.answer()
 	d.update()
 	d.session.Drop("abandoned")
@@ -258,7 +261,7 @@ func TestEndReasons(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := begin(t, newPeer(t, router), false)
+			d := begin(t, router)
 			if test.before != nil {
 				d.next()
 				test.before(d)
@@ -272,16 +275,14 @@ func TestEndReasons(t *testing.T) {
 }
 
 func TestReceivedRoutesDiscarded(t *testing.T) {
-	p := newPeer(t, router)
-	d := begin(t, p, false)
+	d := begin(t, router)
 	d.answer(wire.NewCapRouteRefresh())
-	garbage := append(bytes.Clone(marker), 0xff, 0xff, wire.BGP_MSG_UPDATE)
-	garbage = append(garbage, make([]byte, 0xffff-len(garbage))...)
-	const flood = 1000 // 64 MiB
+	garbage := message(make([]byte, wire.BGP_MAX_MESSAGE_LENGTH-headerSize))
+	const flood = 16000 // 64 MiB
 	for range flood {
 		d.sendBytes(garbage)
 	}
-	announce(t, p, to("10.1.1.1/32", "10.0.2.11"))
+	d.announce(to("10.1.1.1/32", "10.0.2.11"))
 	d.update()
 	d.send(wire.NewBGPRouteRefreshMessage(wire.AFI_IP, 0, wire.SAFI_UNICAST)) // read after all the UPDATEs
 	d.update()
@@ -294,14 +295,17 @@ func TestReceivedRoutesDiscarded(t *testing.T) {
 }
 
 func TestRouteRefreshRateLimit(t *testing.T) {
-	d := begin(t, newPeer(t, router), false, to("10.1.1.1/32", "10.0.2.11"))
+	d := begin(t, router, to("10.1.1.1/32", "10.0.2.11"))
 	d.answer(wire.NewCapRouteRefresh())
 	d.update()
 	sent := counters(d.session).UpdatesSent
-	refresh := serialized(t, wire.NewBGPRouteRefreshMessage(wire.AFI_IP, 0, wire.SAFI_UNICAST), &wire.MarshallingOption{})
+	refresh, err := wire.NewBGPRouteRefreshMessage(wire.AFI_IP, 0, wire.SAFI_UNICAST).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
 	start := time.Now()
-	go func() { _, _ = d.router.Write(bytes.Repeat(refresh, 10_000)) }()
 	for range 2 {
+		go func() { _, _ = d.router.Write(bytes.Repeat(refresh, 10_000)) }()
 		d.update()
 	}
 	if took := time.Since(start); took < refreshInterval {
@@ -313,13 +317,12 @@ func TestRouteRefreshRateLimit(t *testing.T) {
 }
 
 func TestSlowReaderDoesNotBlock(t *testing.T) {
-	p := newPeer(t, router)
-	d := begin(t, p, false)
+	d := begin(t, router)
 	d.answer()
 	_ = d.router.SetReadBuffer(4096)
-	_ = d.session.peer.SetWriteBuffer(4096)
+	_ = d.session.conn.SetWriteBuffer(4096)
 	for network := range 20 {
-		announce(t, p, hosts(network, 500)...)
+		d.announce(hosts(network, 500)...)
 	}
 	d.session.End(Deconfigured)
 	d.ends("peer de-configured")
@@ -327,7 +330,7 @@ func TestSlowReaderDoesNotBlock(t *testing.T) {
 
 // The next connection comes after the peer has read the notification and closed this one.
 func TestEndWaitsForClose(t *testing.T) {
-	d := begin(t, newPeer(t, router), false)
+	d := begin(t, router)
 	d.answer()
 	ended := make(chan struct{})
 	go func() {
@@ -349,7 +352,7 @@ func TestEndWaitsForClose(t *testing.T) {
 func TestHoldTimeZero(t *testing.T) {
 	peer := router
 	peer.HoldTime = 0
-	d := begin(t, newPeer(t, peer), false)
+	d := begin(t, peer)
 	if open := d.answer(); open.HoldTime != 0 {
 		t.Errorf("proposes a hold time of %d s", open.HoldTime)
 	}
@@ -368,7 +371,7 @@ func TestOpen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			peer := router
 			peer.RestartTime = test.restart
-			open := begin(t, newPeer(t, peer), test.restarted).next().Body.(*wire.BGPOpen)
+			open := beginWith(t, Options{Local: balancer, Peer: peer, Restarted: test.restarted}).next().Body.(*wire.BGPOpen)
 			i := slices.IndexFunc(capabilities(open), func(c wire.ParameterCapabilityInterface) bool {
 				return c.Code() == wire.BGP_CAP_GRACEFUL_RESTART
 			})
@@ -392,12 +395,13 @@ func TestOpen(t *testing.T) {
 }
 
 func TestPeerCapabilities(t *testing.T) {
-	d := begin(t, newPeer(t, router), false)
+	d := begin(t, router)
 	d.answer(wire.NewCapGracefulRestart(false, false, 120, nil), wire.NewCapExtendedNexthop(
 		[]*wire.CapExtendedNexthopTuple{wire.NewCapExtendedNexthopTuple(wire.RF_IPv4_UC, wire.AFI_IP6)}))
 	want := Open{
 		ASN: 65000, RouterID: netip.MustParseAddr("10.0.2.1"), HoldTime: 90 * time.Second,
-		IPv4: true, IPv6: true, IPv4OverIPv6: true, GracefulRestart: true, longASN: true,
+		IPv4: true, IPv6: true, IPv4OverIPv6: true,
+		GracefulRestart: true, RestartTime: 2 * time.Minute, longASN: true,
 	}
 	if got := *d.session.Status().Open; got != want {
 		t.Errorf("%+v, want %+v", got, want)
@@ -408,139 +412,33 @@ func TestPeerCapabilities(t *testing.T) {
 	}
 }
 
-// FuzzReceived feeds a session with messages that a peer might send. Fuzzing uses up the
-// ports of closed connections, for a minute each: inputs without one are skipped.
-func FuzzReceived(f *testing.F) {
-	open, _ := openFrom(65000).Serialize()
-	alive, _ := wire.NewBGPKeepAliveMessage().Serialize()
-	f.Add(slices.Concat(open, alive))
-	f.Add(slices.Concat(open, alive, open))
-	for _, messages := range malformedOpens() {
-		f.Add(messages)
-	}
-	for _, input := range [][]byte{
-		{0, wire.BGP_MSG_UPDATE, 4, 0, 0, 0, 0}, // before an OPEN
-		{1, wire.BGP_MSG_UPDATE, 4, 0, 0, 0, 0, wire.BGP_MSG_ROUTE_REFRESH, 4, 0, 1, 0, 1, wire.BGP_MSG_NOTIFICATION, 4, 6, 2},
-		{1, wire.BGP_MSG_ROUTE_REFRESH, 1, 0}, {1, 9, 1, 0}, {1, wire.BGP_MSG_NOTIFICATION, 2, 3, 11},
-	} {
-		f.Add(framed(input))
-	}
-	f.Add(slices.Concat(capableOpen(), alive))
-	f.Add([]byte(strings.Repeat("\xff", 40)))
-	f.Fuzz(func(t *testing.T, sent []byte) {
-		ours, theirs, err := connected()
-		if err != nil {
-			t.Skip(err)
-		}
-		defer theirs.Close()
-		session := newSession(&Pending{TCPConn: ours}, balancer, router)
-		session.opened = func(*Session) {}
-		defer session.close()
-		go func() { _, _ = theirs.Write(sent); theirs.Close() }()
-		_ = session.receive(io.Discard)
-	})
-}
-
-// A peer that neither sends nor reads ends with the hold timer, although the library's
+// A peer that neither sends nor reads ends with the hold timer, although the
 // notification can't be sent.
 func TestHoldTimerWithBlockedPeer(t *testing.T) {
 	peer := router
 	peer.HoldTime = 3 * time.Second
-	p := newPeer(t, peer)
-	d := begin(t, p, false)
+	d := begin(t, peer)
 	d.answer()
 	_ = d.router.SetReadBuffer(4096)
-	_ = d.session.peer.SetWriteBuffer(4096)
+	_ = d.session.conn.SetWriteBuffer(4096)
 	routes := hosts(0, 20_000)
 	for i := range routes {
 		routes[i].MED = new(uint32(i)) // an UPDATE each
 	}
-	announce(t, p, routes...)
+	d.announce(routes...)
 	d.ends("hold timer expired: the peer was silent")
 }
 
 // Routes that are announced right after the session is established reach the peer.
 func TestAnnounceWhenEstablished(t *testing.T) {
-	p := newPeer(t, router)
 	for i := range 50 {
-		d := begin(t, p, false)
+		d := begin(t, router)
 		d.answer()
 		route := to("10.1.1.1/32", "10.0.2.11")
 		route.MED = new(uint32(i))
-		announce(t, p, route)
+		d.announce(route)
 		d.update()
 		d.session.Drop("next")
 		d.ends("next")
-	}
-}
-
-// An instance that accepts no more connections is replaced.
-func TestStuckInstance(t *testing.T) {
-	p := newPeer(t, router)
-	p.instance.stuck.Store(true)
-	d := begin(t, p, false, to("10.1.1.1/32", "10.0.2.11"))
-	d.answer()
-	d.update()
-	if p.instance.stuck.Load() {
-		t.Error("not replaced")
-	}
-}
-
-// Another process of the machine can't connect to the library in place of a peer.
-func TestOtherProcess(t *testing.T) {
-	p := newPeer(t, router)
-	key := newKey(routerKeys)
-	err := p.instance.lib.AddPeer(t.Context(), &api.AddPeerRequest{Peer: apiPeer(&p.local, &p.config, key)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: key.AsSlice()}, Timeout: 100 * time.Millisecond}
-	if conn, err := dialer.DialContext(t.Context(), "tcp4", p.instance.listen.String()); err == nil {
-		conn.Close()
-		t.Error("connected without the password")
-	}
-}
-
-// The library forgets its own configuration when it stops: a connection that it takes at
-// this moment has to be answered before.
-func TestCloseDuringHandshake(t *testing.T) {
-	for range 200 {
-		p, err := NewPeer(t.Context(), balancer, router, func(*Session) {}, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ours, theirs := connect(t)
-		if _, err := theirs.Write(make([]byte, headerSize)); err != nil {
-			t.Fatal(err)
-		}
-		s, err := p.Begin(t.Context(), &Pending{TCPConn: ours}, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		<-s.Ended()
-		p.Close()
-	}
-}
-
-// So has one that begins at this moment, or whose beginning is cancelled.
-func TestCloseDuringBegin(t *testing.T) {
-	for n := range 200 {
-		i, err := Start(t.Context(), balancer, func(Change) {}, func(netip.Addr) {}, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ours, _ := connect(t)
-		s := newSession(&Pending{TCPConn: ours}, balancer, router)
-		begun := make(chan error)
-		go func() { begun <- i.begin(ctx, s, apiPeer(&balancer, &router, s.key)) }()
-		for range n { // spread over the beginning
-			i.state(s.key)
-		}
-		cancel()
-		i.Close()
-		if err := <-begun; err == nil {
-			<-s.Ended()
-		}
 	}
 }

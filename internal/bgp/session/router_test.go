@@ -3,9 +3,7 @@
 package session
 
 import (
-	"context"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"testing"
@@ -25,23 +23,12 @@ var (
 	}
 )
 
-// dialogue is a session between the library's end and a router that the test is.
+// dialogue is a session with a router that the test is.
 type dialogue struct {
 	t       *testing.T
-	peer    *Peer
 	session *Session
 	router  *net.TCPConn
-}
-
-// newPeer starts the library for a peer.
-func newPeer(t *testing.T, peer bgp.Peer) *Peer {
-	t.Helper()
-	p, err := NewPeer(t.Context(), balancer, peer, nil, slog.New(slog.NewTextHandler(t.Output(), nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	return p
+	options *wire.MarshallingOption // by which the router parses messages
 }
 
 // connect returns both ends of a connection.
@@ -70,26 +57,25 @@ func connected() (ours, theirs *net.TCPConn, err error) {
 	return ours, theirs, err
 }
 
-// begin begins a session, in whose handshake routes are announced.
-func begin(t *testing.T, p *Peer, restarted bool, routes ...bgp.Route) *dialogue {
+// begin begins a session with a peer, in whose handshake routes are announced.
+func begin(t *testing.T, peer bgp.Peer, routes ...bgp.Route) *dialogue {
 	t.Helper()
-	ours, theirs := connect(t)
-	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
-	defer cancel()
-	p.opened = func(*Session) {
-		if err := p.Announce(routes); err != nil {
+	return beginWith(t, Options{Local: balancer, Peer: peer, OnOpen: func(s *Session) {
+		if err := s.Announce(routes); err != nil {
 			t.Error(err)
 		}
-	}
-	session, err := p.Begin(ctx, &Pending{TCPConn: ours}, restarted)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { session.Drop("the test is over") })
-	return &dialogue{t, p, session, theirs}
+	}})
 }
 
-// answer completes the handshake, and returns the OPEN of the library's end.
+func beginWith(t *testing.T, o Options) *dialogue {
+	t.Helper()
+	ours, theirs := connect(t)
+	session := Begin(&Pending{TCPConn: ours}, o)
+	t.Cleanup(func() { session.Drop("the test is over") })
+	return &dialogue{t, session, theirs, &wire.MarshallingOption{}}
+}
+
+// answer completes the handshake, and returns the OPEN of this end.
 func (d *dialogue) answer(capabilities ...wire.ParameterCapabilityInterface) *wire.BGPOpen {
 	d.t.Helper()
 	open := d.next().Body.(*wire.BGPOpen)
@@ -111,7 +97,7 @@ func openFrom(asn uint32, capabilities ...wire.ParameterCapabilityInterface) *wi
 	return m
 }
 
-// send sends a message to the library's end.
+// send sends a message to this end.
 func (d *dialogue) send(m *wire.BGPMessage) {
 	d.t.Helper()
 	b, err := m.Serialize()
@@ -128,7 +114,7 @@ func (d *dialogue) sendBytes(b []byte) {
 	}
 }
 
-// next is the next message from the library's end.
+// next is the next message from this end.
 func (d *dialogue) next() *wire.BGPMessage {
 	d.t.Helper()
 	m := d.nextUntil(time.Now().Add(await.Patience))
@@ -154,7 +140,7 @@ func (d *dialogue) nextUntil(deadline time.Time) *wire.BGPMessage {
 	if _, err := io.ReadFull(d.router, body); err != nil {
 		d.t.Fatal(err)
 	}
-	m, err := wire.ParseBGPBody(h, body)
+	m, err := wire.ParseBGPBody(h, body, d.options)
 	if err != nil {
 		d.t.Fatal(err)
 	}

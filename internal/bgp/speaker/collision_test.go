@@ -167,7 +167,7 @@ func TestConnectionOfRemovedPeer(t *testing.T) {
 	})
 	p := s.peers[address]
 	delete(s.peers, address)
-	p.stop(session.Notification{}) // as Configure does before the listener has the new peers
+	p.Stop(session.Notification{}) // as Configure does before the listener has the new peers
 	before.received()
 	connectFrom(t, address).received()
 }

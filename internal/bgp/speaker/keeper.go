@@ -50,13 +50,13 @@ type KeeperOptions struct {
 	Waiting string
 	// Begin begins a session over a connection, which it takes over. restarted is set
 	// until one was established.
-	Begin func(ctx context.Context, conn *session.Pending, restarted bool) (*session.Session, error)
+	Begin func(conn *session.Pending, restarted bool) *session.Session
 	// OnEstablished is called for each established session, which waits for it.
 	OnEstablished func(*session.Session)
 }
 
 const (
-	// openTimeout is how long a peer may take from the connection to the session.
+	// openTimeout is how long a peer may take from the connection to its OPEN.
 	openTimeout = 10 * time.Second
 	// stable is how long a session has to live for the next attempt to follow at once.
 	stable = 10 * time.Second
@@ -215,7 +215,7 @@ func (k *Keeper) identify(conn *net.TCPConn) {
 	k.unidentified = slices.DeleteFunc(k.unidentified, func(c *net.TCPConn) bool { return c == conn })
 	former := k.session
 	k.mu.Unlock()
-	if err == nil && former != nil && !k.supersedes(pending, former) {
+	if err == nil && former != nil && !former.SupersededBy(pending) {
 		pending.Refuse(session.Collision)
 		return
 	}
@@ -233,52 +233,18 @@ func (k *Keeper) identify(conn *net.TCPConn) {
 	k.vacant = false
 	k.incoming <- pending
 	if former != nil {
-		former.Drop(replaced)
+		former.Drop(session.Replaced)
 	}
 }
-
-// replaced is why a session ends for a new connection.
-const replaced = "replaced by a new connection of the peer"
-
-// supersedes reports whether a connection replaces the one of a session. Both come from the
-// peer, so that RFC 4271 §6.8 doesn't compare identifiers: the later one counts while the
-// session isn't established. An established session ends for a peer with graceful restart
-// (RFC 4724 §5), otherwise only if the peer has lost its connection.
-func (k *Keeper) supersedes(conn *session.Pending, s *session.Session) bool {
-	status := s.Status()
-	if status.State != bgp.Established {
-		return true
-	}
-	open := status.Open
-	same := conn.Open.ASN == open.ASN && conn.Open.RouterID == open.RouterID
-	if same && open.GracefulRestart && k.Peer.RestartTime > 0 {
-		return true
-	}
-	go s.Probe()
-	select {
-	case <-s.Ended():
-		return true
-	case <-time.After(probeTimeout):
-		return false
-	}
-}
-
-// probeTimeout is how long a peer may take to reset a connection that it has lost.
-const probeTimeout = time.Second
 
 // hold holds a session over conn until it ends. It returns how long it was
 // established and why it ended.
 func (k *Keeper) hold(ctx context.Context, conn *session.Pending, restarted bool) (time.Duration, string) {
-	opening, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	s, err := k.Begin(opening, conn, restarted)
-	if err != nil {
-		return 0, err.Error()
-	}
+	s := k.Begin(conn, restarted)
 	k.mu.Lock()
 	k.session = s
 	if len(k.incoming) > 0 { // its OPEN arrived before the session was here
-		s.Drop(replaced)
+		s.Drop(session.Replaced)
 	}
 	k.mu.Unlock()
 	defer k.ended(s)
@@ -287,12 +253,7 @@ func (k *Keeper) hold(ctx context.Context, conn *session.Pending, restarted bool
 		k.Log.Info("bgp session established", "local", s.LocalAddress(), "routerID", s.Status().Open.RouterID)
 		k.OnEstablished(s)
 	case <-s.Ended():
-	case <-opening.Done():
-		cause := "it may hang, or use TTL security"
-		if k.Peer.TTLSecurity > 0 {
-			cause = "it may be further away than TTL security allows, or not use TTL security"
-		}
-		s.Drop("the peer does not respond: " + cause)
+	case <-ctx.Done():
 	}
 	select {
 	case <-s.Ended():

@@ -22,33 +22,28 @@ import (
 // peer announces the routes to one peer, with the next hops that they have towards it.
 type peer struct {
 	*Keeper
-	instance *session.Peer
 	// first closes Ready at the first set. A session without routes before that would
 	// make a peer drop those that it kept of a former agent.
 	first func()
 
-	// announcing is held while routes are announced, and guards routes.
+	// announcing is held while routes are announced, and guards them and the session whose OPEN came last; nil before.
 	announcing sync.Mutex
 	routes     []bgp.Route
+	open       *session.Session
 }
 
-func startPeer(ctx context.Context, local bgp.Local, config bgp.Peer, onEstablished func(), log *slog.Logger) (*peer, error) {
+func startPeer(local bgp.Local, config bgp.Peer, onEstablished func(), log *slog.Logger) *peer {
 	log = log.With("peer", config.Address, "asn", config.ASN)
 	ready := make(chan struct{})
 	p := &peer{first: sync.OnceFunc(func() { close(ready) })}
-	var err error
-	if p.instance, err = session.NewPeer(ctx, local, config, p.resync, log); err != nil {
-		return nil, fmt.Errorf("peer %s: %w", config.Address, err)
-	}
 	p.Keeper = Keep(KeeperOptions{
 		Local: local, Peer: config, Log: log, Ready: ready, Waiting: "waiting for the first routes",
-		Begin: p.instance.Begin,
-		OnEstablished: func(s *session.Session) {
-			onEstablished()
-			p.resync(s) // changes since the OPEN
+		Begin: func(conn *session.Pending, restarted bool) *session.Session {
+			return session.Begin(conn, session.Options{Local: local, Peer: config, Restarted: restarted, OnOpen: p.opened})
 		},
+		OnEstablished: func(*session.Session) { onEstablished() },
 	})
-	return p, nil
+	return p
 }
 
 // set makes routes all that is announced to the peer. It doesn't wait for the peer.
@@ -57,20 +52,13 @@ func (p *peer) set(routes []bgp.Route) error {
 	defer p.announcing.Unlock()
 	p.routes = routes
 	p.first()
-	s := p.Session()
-	if s == nil || s.Status().State != bgp.Established {
-		return nil // resync does it
+	if p.open == nil {
+		return nil // opened does it
 	}
-	if err := p.announce(s); err != nil {
+	if err := p.announce(); err != nil {
 		return fmt.Errorf("peer %s: %w", p.Peer.Address, err)
 	}
 	return nil
-}
-
-// stop ends the session with a notification or with the zero one, and the peer.
-func (p *peer) stop(n session.Notification) {
-	p.Stop(n)
-	p.instance.Close()
 }
 
 // leave withdraws all routes, waits until the withdrawals are sent, and stops.
@@ -79,25 +67,25 @@ func (p *peer) leave(ctx context.Context) error {
 	if s := p.Session(); s != nil && err == nil {
 		err = s.AwaitWithdrawn(ctx)
 	}
-	p.stop(session.AdministrativeShutdown)
+	p.Stop(session.AdministrativeShutdown)
 	if err != nil {
 		return fmt.Errorf("peer %s: withdraw: %w", p.Peer.Address, err)
 	}
 	return nil
 }
 
-// resync is called when the peer's OPEN has arrived, whose capabilities decide which
-// routes it gets, and when the session is established.
-func (p *peer) resync(s *session.Session) {
+// opened is called when the peer's OPEN has arrived, whose capabilities decide which routes it gets.
+func (p *peer) opened(s *session.Session) {
 	p.announcing.Lock()
 	defer p.announcing.Unlock()
-	if err := p.announce(s); err != nil {
+	p.open = s
+	if err := p.announce(); err != nil {
 		p.Log.Error("routes not announced", "error", err)
 	}
 }
 
-func (p *peer) announce(s *session.Session) error {
-	own, open := ownHops(p.Peer.Address, s.LocalAddress()), s.Status().Open
+func (p *peer) announce() error {
+	own, open := ownHops(p.Peer.Address, p.open.LocalAddress()), p.open.Status().Open
 	var routes []bgp.Route
 	omitted, reason := 0, ""
 	for _, route := range p.routes {
@@ -110,7 +98,7 @@ func (p *peer) announce(s *session.Session) error {
 		routes = append(routes, route)
 	}
 	p.omitted(omitted, reason)
-	return p.instance.Announce(routes)
+	return p.open.Announce(routes)
 }
 
 // hops are the node's addresses towards a peer, one of each family; the zero Addr

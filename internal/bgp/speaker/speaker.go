@@ -59,7 +59,7 @@ func (s *Speaker) Configure(ctx context.Context, peers []bgp.Peer) error {
 		return errors.New("bgp speaker closed")
 	}
 	s.retire(peers)
-	err := errors.Join(s.start(ctx, peers), s.listen(ctx))
+	err := errors.Join(s.start(peers), s.listen(ctx))
 	s.watch()
 	return err
 }
@@ -77,29 +77,20 @@ func (s *Speaker) retire(configured []bgp.Peer) {
 			reason = session.ConfigurationChanged
 		}
 		delete(s.peers, addr)
-		stopping.Go(func() { p.stop(reason) })
+		stopping.Go(func() { p.Stop(reason) })
 	}
 }
 
-// start starts the missing peers before any of them gets routes and connects: an
-// instance of the library must not start while others run (session.NewPeer).
-func (s *Speaker) start(ctx context.Context, configured []bgp.Peer) error {
-	var started []*peer
+// start starts the missing peers.
+func (s *Speaker) start(configured []bgp.Peer) error {
 	var errs []error
 	for _, config := range configured {
 		if s.peers[config.Address] != nil {
 			continue
 		}
-		p, err := startPeer(ctx, s.local, config, func() { s.bfd.Established(config.Address) }, s.log)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
+		p := startPeer(s.local, config, func() { s.bfd.Established(config.Address) }, s.log)
 		s.peers[config.Address] = p
-		started = append(started, p)
-	}
-	if s.set {
-		for _, p := range started {
+		if s.set {
 			errs = append(errs, p.set(s.routes))
 		}
 	}
@@ -226,7 +217,7 @@ func (s *Speaker) Close(ctx context.Context) error {
 // its own. BFD sends nothing either: a router that saw BFD go down before its BGP
 // session would remove the routes.
 func (s *Speaker) Abandon() {
-	_ = s.stop(func(p *peer) error { p.stop(session.Notification{}); return nil }, s.bfd.Abandon) // which has no errors
+	_ = s.stop(func(p *peer) error { p.Stop(session.Notification{}); return nil }, s.bfd.Abandon) // which has no errors
 }
 
 // stop ends all peers in parallel, and then BFD and the listener.

@@ -73,7 +73,7 @@ var misbehaviours = map[string]misbehaviour{
 	"falls silent":             {establish(false, write()), "hold timer expired"},
 	"UPDATE without sense":     {establish(false, write(message(bgpUpdate, []byte{0xff, 0xff, 1, 2, 3}))), "hold timer expired"},
 	"UPDATEs of random bytes":  {establish(false, func(c net.Conn) { write(message(bgpUpdate, random(4000)))(c) }), "hold timer expired"},
-	"UPDATE longer than 4096":  {establish(false, write(message(bgpUpdate, make([]byte, 30000)))), "hold timer expired"},
+	"UPDATE longer than 4096":  {establish(false, write(message(bgpUpdate, make([]byte, 30000)))), "received a bad message: bad message length"},
 	"random once established":  {establish(false, func(c net.Conn) { write(random(1 << 16))(c) }), "received a bad message"},
 	"many routes":              {establish(false, flood(floodOfRoutes)), "hold timer expired"},
 	"many routes, closing":     {establish(true, flood(floodOfRoutes)), "the connection"},
