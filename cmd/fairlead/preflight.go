@@ -28,9 +28,9 @@ func newPreflightCommand(e env) *cobra.Command {
 		Short: "Show what this kernel and its interfaces support, and what to change",
 		Long: `Show what this kernel and its interfaces support, what is missing for a balancer
 and how to fix it. The interfaces are those of a configuration file, those of
---interface, or else all that are up. Nothing is changed: BPF programs that try
-features are unloaded at once, and no module is loaded. The exit status is 1 if an
-agent could not run.`,
+--interface, or else all that are up. Nothing is changed: Fairlead's XDP program is
+tested on packets in memory and unloaded, and no module is loaded. The exit status is
+1 if an agent could not run.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
@@ -62,6 +62,9 @@ func (o preflightOptions) run(e env) error {
 	facts, err := preflight.Collect(interfaces, pins)
 	if err != nil {
 		return err
+	}
+	if needs.IPVS != preflight.Required {
+		facts.ProgramErr = plane.TryXDP(needs.QUIC)
 	}
 	findings := preflight.Check(facts, needs)
 	if o.output.Table() {

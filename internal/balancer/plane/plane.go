@@ -30,6 +30,9 @@ func Limits() dataplane.Limits {
 	return limits
 }
 
+// TryXDP is xdp.Try.
+func TryXDP(quic bool) error { return xdp.Try(quic) }
+
 // Open opens the data plane that the configuration selects.
 func Open(conf *config.Config, pins string, events *observe.Recorder, log *slog.Logger) (agent.Plane, error) {
 	p := &chosenPlane{interfaces: conf.Node.Interfaces}

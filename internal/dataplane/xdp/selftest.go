@@ -45,6 +45,16 @@ func (c *Config) selfTest() func(program.Features) error {
 	return func(f program.Features) error { return selfTest(f, c.Seed) }
 }
 
+// Try tests the program with all features on this kernel; QUIC, which needs a newer one than the
+// others, only if quic is set.
+func Try(quic bool) error {
+	f := program.AllFeatures
+	if !quic {
+		f &^= program.FeatureQUIC
+	}
+	return selfTest(f, 1)
+}
+
 // selfTest balances a built-in set of packets by a program with these features
 // and the given seed, on tables of its own: every mode that it has, both
 // families, and a packet of no service. The

@@ -26,15 +26,6 @@ func Collect(interfaces []string, pins string) (Facts, error) {
 	if f.Capabilities, err = effectiveCapabilities(); err != nil {
 		return f, fmt.Errorf("capabilities: %w", err)
 	}
-	var memlock unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &memlock); err != nil {
-		return f, fmt.Errorf("memory lock: %w", err)
-	}
-	f.Memlock = memlock.Cur // RLIM_INFINITY is NoLimit
-	if f.MemlockCounts, err = memlockCounts(); err != nil {
-		return f, fmt.Errorf("memory lock: %w", err)
-	}
-	f.Features = features()
 	registered, err := hasIPVS()
 	if err != nil {
 		return f, err

@@ -8,8 +8,9 @@ import "net/netip"
 type Facts struct {
 	// Kernel is its release, for example "6.1.0-18-amd64".
 	Kernel string
-	// Features of BPF have been tried.
-	Features []Feature
+	// ProgramErr is why the program of the XDP data plane doesn't work; nil if it does. Collect
+	// leaves it to the caller.
+	ProgramErr error
 	// Modules of IPVS, by name.
 	Modules Modules
 	// BTF says that the kernel describes its own types.
@@ -18,10 +19,6 @@ type Facts struct {
 	JIT string
 	// Capabilities are the effective ones of this process, a bit each.
 	Capabilities uint64
-	// Memlock is the limit of locked memory in bytes, NoLimit if there is none.
-	// MemlockCounts says that BPF's memory counts for it, and not for the cgroup.
-	Memlock       uint64
-	MemlockCounts bool
 	// SysctlErr is why net.ipv4.ip_forward can't be written; nil if it can.
 	SysctlErr error
 	// MD5Err is why a socket can't have a password (TCP_MD5SIG); nil if it can.
@@ -32,9 +29,6 @@ type Facts struct {
 	// Interfaces are in the order in which they were asked for.
 	Interfaces []Interface
 }
-
-// NoLimit stands for RLIM_INFINITY.
-const NoLimit = ^uint64(0)
 
 // BPFFS describes the file system that keeps maps and links beyond the end of a
 // process.

@@ -4,38 +4,26 @@ package preflight
 
 import (
 	"errors"
+	"io/fs"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// kernel wants the features that programs use. Where they can't be tried, capabilities are
-// missing, and the check of those fails, or a container's seccomp profile refuses bpf().
+// kernel wants a kernel that loads the program of the XDP data plane. It can't be tried without
+// capabilities, whose check fails then, or if a container's seccomp profile refuses bpf().
 func kernel(facts Facts, n Needs) Finding {
-	f := Finding{Check: "kernel", Result: OK, Found: facts.Kernel}
-	var needed, missing, untried []string
-	for _, feature := range facts.Features {
-		if feature.OnlyQUIC && !n.QUIC {
-			continue
-		}
-		needed = append(needed, feature.Name)
-		switch {
-		case feature.Err == nil:
-		case errors.Is(feature.Err, unix.EPERM):
-			untried = append(untried, feature.Name)
-		default:
-			missing = append(missing, feature.Name)
-		}
-	}
-	f.Needed = strings.Join(needed, ", ")
-	switch {
-	case len(missing) > 0:
-		f.Result, f.Found, f.Fix = Fail, f.Found+" without "+strings.Join(missing, ", "), "boot a newer kernel"
-	case len(untried) > 0 && facts.has(unix.CAP_BPF) && facts.has(unix.CAP_NET_ADMIN):
-		f.Result, f.Found = Fail, f.Found+"; the system call bpf is refused in spite of CAP_BPF: "+strings.Join(untried, ", ")
+	f := Finding{Check: "kernel", Result: OK, Found: facts.Kernel, Needed: "a kernel that runs Fairlead's XDP program, such as Linux 6.1"}
+	capable := capabilities(facts, n).Result == OK
+	switch err := facts.ProgramErr; {
+	case err == nil:
+	case capable && errors.Is(err, unix.EPERM):
+		f.Result, f.Found = Fail, f.Found+"; the system call bpf is refused in spite of CAP_BPF"
 		f.Fix = "permit it in the container's seccomp profile (--security-opt seccomp=unconfined of podman and docker run)"
-	case len(untried) > 0:
-		f.Result, f.Found, f.Fix = Warn, f.Found+"; may not be tried: "+strings.Join(untried, ", "), "run it with the capabilities of an agent"
+	case !capable && errors.Is(err, fs.ErrPermission):
+		f.Result, f.Found, f.Fix = Warn, f.Found+"; may not be tried", "run it with the capabilities of an agent"
+	default:
+		f.Result, f.Found, f.Fix = Fail, f.Found+": "+err.Error(), "boot a newer kernel"
 	}
 	return f
 }

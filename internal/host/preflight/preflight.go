@@ -2,8 +2,7 @@
 
 // Package preflight checks this kernel and these interfaces for the features that Fairlead needs,
 // and suggests fixes for missing ones. "fairlead preflight" runs it. [Collect] reads the system,
-// [Check] is pure. Nothing is changed: the BPF programs with which features are tried are
-// unloaded at once, and no module is loaded.
+// [Check] is pure. Nothing is changed, and no module is loaded.
 package preflight
 
 import (
@@ -52,7 +51,7 @@ type Needs struct {
 	Native bool
 	// Forwarding says that packets are left to the kernel's forwarding path.
 	Forwarding bool
-	// QUIC says that a service reads connection IDs.
+	// QUIC says that a service reads connection IDs, which takes bpf_xdp_load_bytes (Linux 5.18).
 	QUIC bool
 	// IPVS says whether the data plane is IPVS.
 	IPVS Use
@@ -92,7 +91,7 @@ func Check(f Facts, n Needs) []Finding {
 		findings = append(findings, sysctls(f))
 	}
 	if n.IPVS != Required {
-		findings = append(findings, memlock(f), mounted(f))
+		findings = append(findings, mounted(f))
 	}
 	if n.Forwarding {
 		findings = append(findings, forwarding(f.NotForwarding))

@@ -17,12 +17,10 @@ func good() Facts {
 	features := uint64(xdpBasic | xdpRedirect)
 	return Facts{
 		Kernel: "6.12.5-amd64", BTF: true, JIT: "1",
-		Features: []Feature{{Name: "links"}, {Name: "atomics"}, {Name: "loads", OnlyQUIC: true}},
 		Modules: Modules{OnRequest: true, IPVSAlias: true, States: map[string]ModuleState{
 			"ip_vs": ModuleLoaded, "nf_tables": ModuleLoaded, "ip_vs_mh": ModuleLoaded, "ip_vs_lc": ModuleAvailable,
 		}},
 		Capabilities: 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON,
-		Memlock:      8 << 20,
 		BPFFS:        BPFFS{Dir: "/sys/fs/bpf/fairlead/lb1", Mounted: true, Known: true},
 		Interfaces: []Interface{{
 			Name: "eth0", Exists: true, Up: true, Driver: "mlx5_core", MTU: 1500, XDPFeatures: &features,
@@ -43,40 +41,26 @@ func TestCheck(t *testing.T) {
 		{name: "good with VLANs in native mode", needs: Needs{VLAN: true, Native: true}},
 		{
 			name:   "old kernel",
-			change: func(f *Facts) { f.Features[0].Err, f.Features[1].Err = unix.EINVAL, unix.EINVAL },
-			want:   []string{"fail kernel: 6.12.5-amd64 without links, atomics"},
+			change: func(f *Facts) { f.ProgramErr = unix.EINVAL },
+			want:   []string{"fail kernel: 6.12.5-amd64: invalid argument"},
 		},
 		{
-			name:   "kernel without what QUIC needs",
-			change: func(f *Facts) { f.Features[2].Err = unix.EINVAL },
+			name:   "kernel whose verifier refuses access",
+			change: func(f *Facts) { f.ProgramErr = unix.EACCES },
+			want:   []string{"fail kernel: 6.12.5-amd64: permission denied"},
 		},
 		{
-			name:   "kernel without what QUIC needs, with QUIC",
-			change: func(f *Facts) { f.Features[2].Err = unix.EINVAL },
-			needs:  Needs{QUIC: true},
-			want:   []string{"fail kernel: 6.12.5-amd64 without loads"},
-		},
-		{
-			name:   "features not tried",
-			change: func(f *Facts) { f.Features[0].Err, f.Capabilities = unix.EPERM, 0 },
+			name:   "program not tried",
+			change: func(f *Facts) { f.ProgramErr, f.Capabilities = unix.EPERM, 0 },
 			want: []string{
-				"warn kernel: 6.12.5-amd64; may not be tried: links",
+				"warn kernel: 6.12.5-amd64; may not be tried",
 				"fail capabilities: missing: CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON",
 			},
 		},
 		{
-			name:   "features refused by a seccomp profile",
-			change: func(f *Facts) { f.Features[0].Err = unix.EPERM },
-			want:   []string{"fail kernel: 6.12.5-amd64; the system call bpf is refused in spite of CAP_BPF: links"},
-		},
-		{
-			name:   "kernel before cgroup accounting",
-			change: func(f *Facts) { f.MemlockCounts = true; f.Memlock = 64 << 10 },
-			want:   []string{"fail memory lock: 64 KiB"},
-		},
-		{
-			name:   "kernel before cgroup accounting, no limit",
-			change: func(f *Facts) { f.MemlockCounts = true; f.Memlock = NoLimit },
+			name:   "program refused by a seccomp profile",
+			change: func(f *Facts) { f.ProgramErr = unix.EPERM },
+			want:   []string{"fail kernel: 6.12.5-amd64; the system call bpf is refused in spite of CAP_BPF"},
 		},
 		{name: "ipvs", needs: Needs{IPVS: Required, Schedulers: []string{"maglev", "lc"}}},
 		{

@@ -3,7 +3,6 @@
 package preflight
 
 import (
-	"fmt"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -48,21 +47,6 @@ func capabilities(own Facts, n Needs) Finding {
 		f.Result = Fail
 		f.Found = "missing: " + strings.Join(missing, ", ")
 		f.Fix = "run as root, or give them: AmbientCapabilities= of systemd, capabilities.add of a container"
-	}
-	return f
-}
-
-// memlock matters only where BPF memory doesn't count for the cgroup.
-func memlock(facts Facts) Finding {
-	f := Finding{
-		Check: "memory lock", Result: OK, Found: "no limit",
-		Needed: "no limit before kernel 5.11, anything later (memory counts for the cgroup)",
-	}
-	if facts.Memlock != NoLimit {
-		f.Found = fmt.Sprintf("%d KiB", facts.Memlock/1024)
-	}
-	if facts.MemlockCounts && facts.Memlock != NoLimit && !facts.has(unix.CAP_SYS_RESOURCE) {
-		f.Result, f.Fix = Fail, "ulimit -l unlimited, or LimitMEMLOCK=infinity in the systemd unit"
 	}
 	return f
 }
