@@ -30,19 +30,12 @@ type DataPlane interface {
 	// example because a next hop changed: the receiver calls Update again. The
 	// channel is never closed; a VIP that is queued is not queued twice.
 	Stale() <-chan lb.VIP
-	// Stats returns a copy of all counters. They only grow while a service
-	// exists, and may be some seconds late.
+	// Stats returns a copy of all counters. They only grow while a data plane
+	// has the service, and may be some seconds late.
 	Stats(ctx context.Context) (Stats, error)
 	// Close ends this process's part of the data plane. The kernel continues to
 	// balance packets.
 	Close() error
-}
-
-// Counted is a data plane that reads the counters of one service and no others.
-type Counted interface {
-	DataPlane
-	// StatsOf returns a copy of a service's counters; false if the data plane doesn't have it.
-	StatsOf(ctx context.Context, vip lb.VIP) (s ServiceStats, has bool, err error)
 }
 
 // Attacher is a data plane that packets reach only once it is attached.

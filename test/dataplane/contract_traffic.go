@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"reflect"
 	"testing"
 	"time"
 
@@ -195,10 +194,8 @@ func (s *suite) wantTraffic(svc *lb.Service, sent map[lb.BackendID]uint64) {
 	s.Helper()
 	late := time.After(countingTime)
 	for {
-		all := s.stats().Services[svc.VIP]
-		err := checkTraffic(all, svc, sent)
+		err := checkTraffic(s.stats().Services[svc.VIP], svc, sent)
 		if err == nil {
-			s.wantStatsOf(svc.VIP, all)
 			return
 		}
 		select {
@@ -206,16 +203,6 @@ func (s *suite) wantTraffic(svc *lb.Service, sent map[lb.BackendID]uint64) {
 		case <-late:
 			s.Error(err)
 			return
-		}
-	}
-}
-
-// wantStatsOf checks that the counters of a service are the same if they are read alone.
-func (s *suite) wantStatsOf(vip lb.VIP, want dataplane.ServiceStats) {
-	s.Helper()
-	if one, counts := s.dp.(dataplane.Counted); counts {
-		if got, has, err := one.StatsOf(s.Context(), vip); err != nil || !has || !reflect.DeepEqual(got, want) {
-			s.Errorf("%s alone has the counters %+v (%t, %v), among all %+v", vip, got, has, err, want)
 		}
 	}
 }

@@ -353,14 +353,11 @@ func (d *Fake) Stats(ctx context.Context) (dataplane.Stats, error) {
 	return stats, nil
 }
 
-// StatsOf returns the counters of one service.
-func (d *Fake) StatsOf(ctx context.Context, vip lb.VIP) (s dataplane.ServiceStats, has bool, err error) {
+// Has reports whether the data plane has a service.
+func (d *Fake) Has(vip lb.VIP) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.services[vip] == nil {
-		return s, false, ctx.Err()
-	}
-	return d.stats(vip), true, ctx.Err()
+	return d.services[vip] != nil
 }
 
 func (d *Fake) stats(vip lb.VIP) dataplane.ServiceStats {

@@ -38,7 +38,7 @@ func Open(conf *config.Config, pins string, events *observe.Recorder, log *slog.
 	p := &chosenPlane{interfaces: conf.Node.Interfaces}
 	onXDP := choose.Option{
 		Limits: xdp.Limits(),
-		Open: func() (dataplane.Counted, error) {
+		Open: func() (dataplane.DataPlane, error) {
 			plane, err := openXDP(conf, pins, events, log)
 			p.xdp = xdpPlane{plane, conf.Dataplane.FilterPods}
 			return plane, err
@@ -47,7 +47,7 @@ func Open(conf *config.Config, pins string, events *observe.Recorder, log *slog.
 	}
 	onIPVS := choose.Option{
 		Limits: ipvs.Limits(),
-		Open:   func() (dataplane.Counted, error) { return openIPVS(conf, log) },
+		Open:   func() (dataplane.DataPlane, error) { return openIPVS(conf, log) },
 		Used:   loadedIPVS,
 	}
 	var err error

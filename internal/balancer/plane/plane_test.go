@@ -60,7 +60,7 @@ func TestDescribeWithoutXDP(t *testing.T) {
 		limits.Kind = kind
 		return choose.Option{
 			Limits: limits, Used: func() bool { return false },
-			Open: func() (dataplane.Counted, error) {
+			Open: func() (dataplane.DataPlane, error) {
 				if err != nil {
 					return nil, err
 				}

@@ -5,7 +5,7 @@
 //
 // Packets may reach an earlier data plane before a later one, as XDP runs before the network
 // stack, so a service that changes its data plane is programmed on the new one before it is
-// deleted from the old one.
+// deleted from the old one. Its counters begin at 0 there.
 package choose
 
 import (
@@ -26,7 +26,7 @@ type Option struct {
 	Limits dataplane.Limits
 	// Open opens it when a service needs it; the first option at once. An option that isn't the
 	// first can't be a dataplane.Attacher.
-	Open func() (dataplane.Counted, error)
+	Open func() (dataplane.DataPlane, error)
 	// Used reports whether an earlier process may have left services in it.
 	Used func() bool
 }
@@ -38,11 +38,6 @@ type Plane struct {
 	stale   *dataplane.StaleQueue
 	done    chan struct{}
 	running sync.WaitGroup
-
-	// counting is held for writing while a service and its counters leave a data plane.
-	counting sync.RWMutex
-	// carried are the counters of services on data planes that they have left.
-	carried map[lb.VIP]dataplane.ServiceStats
 
 	// opening is held while a data plane is opened.
 	opening sync.Mutex
@@ -62,7 +57,7 @@ const moving = -1
 // option is an Option as far as it is known.
 type option struct {
 	Option
-	plane dataplane.Counted // nil until it is opened
+	plane dataplane.DataPlane // nil until it is opened
 	// failed is why it wasn't opened at the start, which isn't tried again.
 	failed error
 }
@@ -73,7 +68,7 @@ type option struct {
 func Open(log *slog.Logger, options ...Option) (*Plane, error) {
 	p := &Plane{
 		log: log, stale: dataplane.NewStaleQueue(), done: make(chan struct{}),
-		carried: map[lb.VIP]dataplane.ServiceStats{}, placed: map[lb.VIP]int{}, changing: map[lb.VIP]chan struct{}{},
+		placed: map[lb.VIP]int{}, changing: map[lb.VIP]chan struct{}{},
 	}
 	for _, o := range options {
 		p.options = append(p.options, option{Option: o})
@@ -94,7 +89,7 @@ func Open(log *slog.Logger, options ...Option) (*Plane, error) {
 }
 
 // open returns a data plane, which it opens if it isn't open yet.
-func (p *Plane) open(i int) (dataplane.Counted, error) {
+func (p *Plane) open(i int) (dataplane.DataPlane, error) {
 	p.opening.Lock()
 	defer p.opening.Unlock()
 	o := &p.options[i]
@@ -124,17 +119,17 @@ func (p *Plane) open(i int) (dataplane.Counted, error) {
 var errClosed = errors.New("the data plane is closed")
 
 // opened returns a data plane, or nil if it isn't open.
-func (p *Plane) opened(i int) dataplane.Counted {
+func (p *Plane) opened(i int) dataplane.DataPlane {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.options[i].plane
 }
 
 // all are the open ones, by their index.
-func (p *Plane) all() map[int]dataplane.Counted {
+func (p *Plane) all() map[int]dataplane.DataPlane {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	planes := map[int]dataplane.Counted{}
+	planes := map[int]dataplane.DataPlane{}
 	for i, o := range p.options {
 		if o.plane != nil {
 			planes[i] = o.plane
@@ -198,7 +193,7 @@ func (p *Plane) Update(ctx context.Context, svc *lb.Service) (dataplane.Programm
 		return dataplane.Programmed{}, err
 	}
 	if was != at || !known {
-		if err := p.leave(ctx, svc.VIP, at, known); err != nil {
+		if err := p.leave(ctx, svc.VIP, at); err != nil {
 			return dataplane.Programmed{}, err
 		}
 	}
@@ -218,39 +213,18 @@ func (p *Plane) move(vip lb.VIP, to int) (was int, known bool) {
 }
 
 // leave deletes a service from all data planes but one.
-func (p *Plane) leave(ctx context.Context, vip lb.VIP, stays int, known bool) error {
+func (p *Plane) leave(ctx context.Context, vip lb.VIP, stays int) error {
 	for i, plane := range p.all() {
 		if i == stays {
 			continue
 		}
-		if err := p.carry(ctx, vip, plane, known); err != nil {
+		if err := plane.Delete(ctx, vip); err != nil {
 			return fmt.Errorf("data plane %s: %w", p.options[i].Limits.Kind, err)
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.placed[vip] = stays
-	return nil
-}
-
-// carry deletes a service from a data plane. The counters of one that this process programmed
-// are kept.
-func (p *Plane) carry(ctx context.Context, vip lb.VIP, from dataplane.Counted, keep bool) error {
-	p.counting.Lock()
-	defer p.counting.Unlock()
-	left, has, err := dataplane.ServiceStats{}, false, error(nil)
-	if keep {
-		if left, has, err = from.StatsOf(ctx, vip); err != nil {
-			return err
-		}
-	}
-	if err := from.Delete(ctx, vip); err != nil {
-		return err
-	}
-	if has {
-		left.Tracking.Unstable, left.Tracking.Flows = 0, 0
-		p.carried[vip] = sum(left, p.carried[vip])
-	}
 	return nil
 }
 
@@ -297,13 +271,6 @@ func (p *Plane) Delete(ctx context.Context, vip lb.VIP) error {
 
 // forget forgets services that have been deleted.
 func (p *Plane) forget(deleted func(lb.VIP) bool) {
-	p.counting.Lock()
-	for vip := range p.carried {
-		if deleted(vip) {
-			delete(p.carried, vip)
-		}
-	}
-	p.counting.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for vip := range p.placed {

@@ -29,8 +29,6 @@ var (
 // Stats adds up the counters of all data planes. A packet that one passes to the next is in an
 // exit of both.
 func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
-	p.counting.RLock()
-	defer p.counting.RUnlock()
 	total := dataplane.Stats{Exits: map[string]uint64{}, Services: map[lb.VIP]dataplane.ServiceStats{}}
 	for _, plane := range p.ordered() {
 		stats, err := plane.Stats(ctx)
@@ -45,11 +43,6 @@ func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
 				s = sum(before, s)
 			}
 			total.Services[vip] = s
-		}
-	}
-	for vip, left := range p.carried {
-		if s, has := total.Services[vip]; has {
-			total.Services[vip] = sum(s, left)
 		}
 	}
 	return total, ctx.Err()

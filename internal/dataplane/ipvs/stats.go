@@ -103,26 +103,6 @@ func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
 	return out, nil
 }
 
-// StatsOf reads the kernel's counters of one service; false if there is none of the VIP.
-func (p *Plane) StatsOf(ctx context.Context, vip lb.VIP) (s dataplane.ServiceStats, has bool, err error) {
-	err = p.do(ctx, func() error {
-		e, owned := p.owned[vip]
-		if !owned {
-			return nil
-		}
-		v, err := p.kernel.ipvs.virtual(idOf(vip, e.mark))
-		if v == nil || err != nil {
-			return err
-		}
-		servers, err := p.kernel.ipvs.servers(v.id)
-		if err == nil {
-			s, has = p.stats(vip, *v, servers), true
-		}
-		return err
-	})
-	return s, has, err
-}
-
 // stats returns the counters of a service.
 func (p *Plane) stats(vip lb.VIP, v liveVirtual, servers []liveServer) (s dataplane.ServiceStats) {
 	first := p.shown(vip)

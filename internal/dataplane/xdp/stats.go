@@ -4,7 +4,6 @@ package xdp
 
 import (
 	"context"
-	"errors"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
@@ -41,28 +40,6 @@ func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
 		stats.Services[s.vip] = st
 	}
 	return stats, nil
-}
-
-// StatsOf reads the counters of one service; false if there is none of the VIP.
-func (p *Plane) StatsOf(ctx context.Context, vip lb.VIP) (st dataplane.ServiceStats, has bool, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.ready(ctx); err != nil {
-		return st, false, err
-	}
-	s := p.services[vip]
-	if s == nil {
-		return st, false, nil
-	}
-	flows, err := table.ReadFlowStatsOf(p.tables, s.number.Base)
-	counters := p.tables.CounterReader()
-	st = s.stats(func(counter uint32) dataplane.Traffic {
-		t, failed := counters.Read(counter)
-		err = errors.Join(err, failed)
-		return t
-	})
-	st.Tracking = s.tracking(flows)
-	return st, true, err
 }
 
 // readCounters reads the counters, and retires the counters of backends that left.

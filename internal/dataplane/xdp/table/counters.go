@@ -103,16 +103,6 @@ func (t *Tables) ReadFlowStats() ([]BalancerFlowStats, error) {
 	return sums, err
 }
 
-// ReadFlowStatsOf returns the counts of flows of the service with a number.
-func ReadFlowStatsOf(t *Tables, number uint32) (sum BalancerFlowStats, err error) {
-	var values []BalancerFlowStats // by processor
-	err = t.Maps.FlowStats.Lookup(number, &values)
-	for i := range values {
-		sum.add(&values[i])
-	}
-	return sum, err
-}
-
 func (f *BalancerFlowStats) add(v *BalancerFlowStats) {
 	f.Hits += v.Hits
 	f.Misses += v.Misses
