@@ -6,13 +6,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
-
-	"fairlead.io/fairlead/internal/observe"
 )
 
 // The chart's labels of agents' pods, and the name of the container.
@@ -133,24 +130,29 @@ func agentsOf(pods []pod) []Agent {
 	return agents
 }
 
+// Answer is the output of a command on a node.
+type Answer struct {
+	Node   string
+	Output []byte
+	// Err is why there is no output.
+	Err error
+}
+
 // Run runs a command of fairlead on agents, some at the same time, and returns the
 // output of each, in their order.
-func Run(ctx context.Context, c *Client, agents []Agent, line ...string) []observe.Node[[]byte] {
-	nodes := make([]observe.Node[[]byte], len(agents))
+func Run(ctx context.Context, c *Client, agents []Agent, line ...string) []Answer {
+	answers := make([]Answer, len(agents))
 	var all errgroup.Group
 	all.SetLimit(concurrent)
 	for i, a := range agents {
 		all.Go(func() error {
-			nodes[i].Name = a.Node
-			var err error
-			if nodes[i].Answer, err = c.run(ctx, a, line); err != nil {
-				nodes[i].Error = err.Error()
-			}
+			output, err := c.run(ctx, a, line)
+			answers[i] = Answer{a.Node, output, err}
 			return nil
 		})
 	}
 	_ = all.Wait() // each node has its own error
-	return nodes
+	return answers
 }
 
 func (c *Client) run(ctx context.Context, a Agent, line []string) ([]byte, error) {
@@ -166,34 +168,4 @@ func (c *Client) run(ctx context.Context, a Agent, line []string) ([]byte, error
 	// read as flags.
 	args := append([]string{"exec", "--container=" + container, "pod/" + a.pod, "--", "fairlead"}, line...)
 	return output(ctx, c.command(ctx, args...))
-}
-
-// Query runs a command of fairlead that prints JSON.
-func Query[T any](ctx context.Context, c *Client, agents []Agent, line ...string) []observe.Node[T] {
-	nodes := make([]observe.Node[T], len(agents))
-	for i, n := range Run(ctx, c, agents, line...) {
-		nodes[i].Name, nodes[i].Error = n.Name, n.Error
-		if n.Error != "" {
-			continue
-		}
-		if err := json.Unmarshal(n.Answer, &nodes[i].Answer); err != nil {
-			nodes[i] = observe.Node[T]{Name: n.Name, Error: fmt.Sprintf("the agent's answer: %v", err)}
-		}
-	}
-	return nodes
-}
-
-// Select returns the agents whose answer has an element, and those without an answer, on
-// which no further command runs.
-func Select[T any](agents []Agent, answers []observe.Node[[]T], holds func(T) bool) []Agent {
-	var selected []Agent
-	for i, a := range agents {
-		if answers[i].Error != "" {
-			a.err = errors.New(answers[i].Error)
-		} else if !slices.ContainsFunc(answers[i].Answer, holds) {
-			continue
-		}
-		selected = append(selected, a)
-	}
-	return selected
 }

@@ -5,19 +5,18 @@ package kubectl
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/test/await"
 )
 
@@ -121,44 +120,38 @@ func fleet(nodes int) []Agent {
 	return agents
 }
 
-// Each node has its own answer or error, and arguments reach it as they are.
-func TestQuery(t *testing.T) {
+// Each node has its own output or error, and arguments reach it as they are.
+func TestRun(t *testing.T) {
 	fake(t, `
 case $4 in
-pod/agent-1) shift 6; for a; do list="$list, \"$a\""; done; echo "[${list#, }]";;
+pod/agent-1) shift 6; printf '[%s]' "$@";;
 pod/agent-2) printf 'fairlead: service "x": not here\ncommand terminated with exit code 1\n' >&2; exit 1;;
 pod/agent-3) printf '\n' >&2; exit 7;;
-pod/agent-4) echo '["a"] x';;
-pod/agent-5) exit 0;;
-pod/agent-6) echo 'a warning' >&2; echo '[]';;
-pod/agent-7) head -c 1000000 /dev/zero | tr '\0' x >&2; exit 1;;
+pod/agent-4) exit 0;;
+pod/agent-5) echo 'a warning' >&2; echo '[]';;
+pod/agent-6) head -c 1000000 /dev/zero | tr '\0' x >&2; exit 1;;
 esac`)
-	agents := append(fleet(7), Agent{Node: "n8", pod: "agent-8", err: errors.New("pod agent-8: Pending")})
-	want := []observe.Node[[]string]{
-		{Name: "n1", Answer: []string{"backends", "--output=json", "--", "-x", "a b", "$(id)"}},
-		{Name: "n2", Error: `service "x": not here`},
-		{Name: "n3", Error: "exit status 7"},
-		{Name: "n4", Error: "the agent's answer: invalid character 'x' after top-level value"},
-		{Name: "n5", Error: "the agent's answer: unexpected end of JSON input"},
-		{Name: "n6", Answer: []string{}},
-		{Name: "n7", Error: strings.Repeat("x", maxComplaint)},
-		{Name: "n8", Error: "pod agent-8: Pending"},
+	agents := append(fleet(6), Agent{Node: "n7", pod: "agent-7", err: errors.New("pod agent-7: Pending")})
+	want := []string{
+		"n1 [backends][--output=json][--][-x][a b][$(id)]",
+		`n2 error: service "x": not here`,
+		"n3 error: exit status 7",
+		"n4 ",
+		"n5 []\n",
+		"n6 error: " + strings.Repeat("x", maxComplaint),
+		"n7 error: pod agent-7: Pending",
 	}
 	client := &Client{Namespace: "a", Timeout: Timeout}
-	got := Query[[]string](t.Context(), client, agents, "backends", "--output=json", "--", "-x", "a b", "$(id)")
+	var got []string
+	for _, a := range Run(t.Context(), client, agents, "backends", "--output=json", "--", "-x", "a b", "$(id)") {
+		text := a.Node + " " + string(a.Output)
+		if a.Err != nil {
+			text += "error: " + a.Err.Error()
+		}
+		got = append(got, text)
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
-	}
-	// A bad answer is one of programs that read JSON, too.
-	if raw := Query[json.RawMessage](t.Context(), client, agents[3:4], "backends"); raw[0].Error == "" || raw[0].Answer != nil {
-		t.Errorf("got %+v, want an error", raw)
-	}
-
-	selected := Select(agents, got, func(s string) bool { return s == "a b" })
-	for i, want := range []string{"n1", "n2", "n3", "n4", "n5", "n7", "n8"} {
-		if i >= len(selected) || selected[i].Node != want || (selected[i].err == nil) != (want == "n1") {
-			t.Fatalf("selected %+v", selected)
-		}
 	}
 }
 
@@ -166,8 +159,8 @@ esac`)
 func TestTooLong(t *testing.T) {
 	fake(t, `exec head -c 1000000000 /dev/zero`)
 	got := Run(t.Context(), &Client{Timeout: time.Minute}, fleet(1), "backends")
-	if want := fmt.Sprintf("printed more than %d bytes", maxOutput); got[0].Error != want || got[0].Answer != nil {
-		t.Errorf("got %q and %d bytes, want %q", got[0].Error, len(got[0].Answer), want)
+	if want := fmt.Sprintf("printed more than %d bytes", maxOutput); fmt.Sprint(got[0].Err) != want || got[0].Output != nil {
+		t.Errorf("got %v and %d bytes, want %q", got[0].Err, len(got[0].Output), want)
 	}
 }
 
@@ -180,28 +173,28 @@ trap 'touch ended; exit 1' TERM
 touch started
 while :; do sleep 0.02; done`)
 	got := Run(t.Context(), &Client{Timeout: 3 * time.Second}, fleet(2), "services")
-	if want := "pod agent-1: timed out after 3s"; got[0].Error != want || got[1].Error != "" || !exists(dir, "ended") {
-		t.Errorf("got %q and %q, want %q and none", got[0].Error, got[1].Error, want)
+	if want := "pod agent-1: timed out after 3s"; fmt.Sprint(got[0].Err) != want || got[1].Err != nil || !exists(dir, "ended") {
+		t.Errorf("got %v and %v, want %q and none", got[0].Err, got[1].Err, want)
 	}
 
 	if err := errors.Join(os.Remove(filepath.Join(dir, "ended")), os.Remove(filepath.Join(dir, "started"))); err != nil {
 		t.Fatal(err)
 	}
 	ctx, interrupt := context.WithCancel(t.Context())
-	ended := make(chan []observe.Node[[]byte], 1)
+	ended := make(chan []Answer, 1)
 	go func() { ended <- Run(ctx, &Client{}, fleet(1), "drain", "service") }()
 	await.True(t, "kubectl to start", func() bool { return exists(dir, "started") })
 	interrupt()
-	if got := <-ended; got[0].Error != context.Canceled.Error() || !exists(dir, "ended") {
-		t.Errorf("got %q, want that it ends", got[0].Error)
+	if got := <-ended; !errors.Is(got[0].Err, context.Canceled) || !exists(dir, "ended") {
+		t.Errorf("got %v, want that it ends", got[0].Err)
 	}
 }
 
 // Agents are queried side by side, but not all at once.
 func TestConcurrency(t *testing.T) {
 	dir := fake(t, `touch "running-${4#pod/}"; ls | grep -c ^running; while [ ! -e go ]; do sleep 0.02; done; rm "running-${4#pod/}"`)
-	ended := make(chan []observe.Node[int], 1)
-	go func() { ended <- Query[int](t.Context(), &Client{}, fleet(concurrent+4), "services") }()
+	ended := make(chan []Answer, 1)
+	go func() { ended <- Run(t.Context(), &Client{}, fleet(concurrent+4), "services") }()
 	await.True(t, "some to run", func() bool {
 		running, err := filepath.Glob(filepath.Join(dir, "running-*"))
 		return err == nil && len(running) == concurrent
@@ -210,8 +203,8 @@ func TestConcurrency(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range <-ended {
-		if n.Error != "" || n.Answer > concurrent {
-			t.Errorf("%s: %d at once, error %q", n.Name, n.Answer, n.Error)
+		if running, err := strconv.Atoi(strings.TrimSpace(string(n.Output))); err != nil || running > concurrent {
+			t.Errorf("%s: %s at once, error %v", n.Node, n.Output, n.Err)
 		}
 	}
 }
