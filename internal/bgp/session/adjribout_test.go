@@ -19,7 +19,7 @@ import (
 // for all routes, and rounds of taking, against a model of the peer. It never has a path that it wasn't to have.
 func TestAdjRIBOutModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(fuzzrand.Seed(t), 0))
-	for history := range 2000 {
+	for history := range 10_000 {
 		several := random.IntN(2) == 0
 		s := &Session{o: Options{Local: balancer, Peer: router, Paths: true}, out: newAdjRIBOut()}
 		open := &Open{IPv4: true, IPv6: true, longASN: true, GracefulRestart: true, paths: Families{several, several}}
