@@ -26,11 +26,9 @@ type FileService struct {
 	// FirewallMark joins services of one node, as in a LoadBalancer.
 	FirewallMark int64 `json:"firewallMark,omitempty" range:"1-4294967295"`
 	// Tracking is minimal (default) or full. Learn is how long UDP flows are recorded before
-	// backends change, 1s by default. Ephemeral says that backends exist as long as they are
-	// listed.
-	Tracking  string           `json:"tracking,omitempty"`
-	Learn     *metav1.Duration `json:"learn,omitempty"`
-	Ephemeral bool             `json:"ephemeral,omitempty"`
+	// backends change, 1s by default.
+	Tracking string           `json:"tracking,omitempty"`
+	Learn    *metav1.Duration `json:"learn,omitempty"`
 
 	ListenerOptions `json:",inline"`
 	PoolOptions     `json:",inline"`

@@ -86,7 +86,6 @@ services:
   forward: ipip
   affinity: client
   unavailable: reject
-  ephemeral: true
   health: {type: http}
   backends:
   - address: 10.0.0.21
@@ -116,7 +115,7 @@ services:
 				Name:     "dns",
 				VIP:      lb.VIP{Address: netip.MustParseAddr("fd00:10::1"), Port: 53, Protocol: lb.UDP},
 				Forward:  lb.IPIP,
-				Affinity: lb.AffinityClient, Unavailable: lb.Reject, MinHealthy: 1, Learn: time.Second, Ephemeral: true,
+				Affinity: lb.AffinityClient, Unavailable: lb.Reject, MinHealthy: 1, Learn: time.Second,
 				Health: &lb.HealthCheck{
 					Type: lb.HealthHTTP, Path: "/", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
 				},
@@ -175,7 +174,7 @@ func TestServiceErrors(t *testing.T) {
 	const good = "{name: web, address: 10.1.1.1, port: 80, forward: l2dsr, backends: [{address: 10.0.0.21}]}"
 	tests := map[string]struct{ old, new, want string }{
 		"unknown field":      {"port", "prot", "f:3:36: services[0].prot: unknown field: did you mean \"port\"?"},
-		"far field":          {"port", "flavour", "f:3:5: services[0].port: missing\nf:3:36: services[0].flavour: unknown field: want one of name, address, port, protocol, segment, forward, affinity, affinityTimeout, firewallMark, tracking, learn, ephemeral, quic, limits, idleTimeout, unavailable, minHealthy, scheduler, health, sources, backends"},
+		"far field":          {"port", "flavour", "f:3:5: services[0].port: missing\nf:3:36: services[0].flavour: unknown field: want one of name, address, port, protocol, segment, forward, affinity, affinityTimeout, firewallMark, tracking, learn, quic, limits, idleTimeout, unavailable, minHealthy, scheduler, health, sources, backends"},
 		"upper case":         {"forward", "Forward", "f:3:46: services[0].Forward: unknown field: did you mean \"forward\"?"},
 		"duplicate key":      {"port: 80", "port: 80, port: 81", "f:3:46: services[0].port: already given on line 3"},
 		"no name":            {"name: web, ", "", "f:3:5: services[0].name: missing"},

@@ -22,7 +22,7 @@ func FileService(c *v1alpha1.FileService) (lb.Service, []lb.FieldError) {
 		VIP: lb.VIP{
 			Address: f.address("address", c.Address), Port: f.port("port", c.Port), Protocol: lb.TCP, Segment: f.segment("segment", c.Segment),
 		},
-		AffinityTimeout: durationOf(c.AffinityTimeout), FirewallMark: uint32(c.FirewallMark), Ephemeral: c.Ephemeral,
+		AffinityTimeout: durationOf(c.AffinityTimeout), FirewallMark: uint32(c.FirewallMark),
 		Sources: lb.Sources{Allow: f.prefixes("sources.allow", c.Sources.Allow), Deny: f.prefixes("sources.deny", c.Sources.Deny)},
 	}
 	if s.Segment.Type == lb.SegmentNone {
