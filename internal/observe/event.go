@@ -42,7 +42,6 @@ type Recorder struct {
 
 	mu     sync.Mutex
 	latest []Event // the last one is the latest
-	count  uint64
 }
 
 // NewRecorder returns a Recorder. The rate of its log lines is limited, so that a network
@@ -51,13 +50,13 @@ func NewRecorder(log *slog.Logger) *Recorder {
 	return &Recorder{log: slog.New(limited(log.Handler()))}
 }
 
-// Latest returns the events, the latest first, and how many there have been.
-func (r *Recorder) Latest() (events []Event, count uint64) {
+// Latest returns the events, the latest first.
+func (r *Recorder) Latest() []Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	events = slices.Clone(r.latest)
+	events := slices.Clone(r.latest)
 	slices.Reverse(events)
-	return events, r.count
+	return events
 }
 
 // Add keeps an event, and drops the oldest one if there are too many.
@@ -68,7 +67,6 @@ func (r *Recorder) Add(event Event) {
 		r.latest = slices.Delete(r.latest, 0, 1)
 	}
 	r.latest = append(r.latest, event)
-	r.count++
 }
 
 func (r *Recorder) remember(kind, object, reason string) {

@@ -152,8 +152,8 @@ func (o *Observer) ServiceHistory(vip lb.VIP) (points Points) {
 	return points
 }
 
-// Events returns the latest events, the latest first, and the number of all events so far.
-func (o *Observer) Events() (events []Event, count uint64) { return o.events.Latest() }
+// Events returns the latest events, the latest first.
+func (o *Observer) Events() []Event { return o.events.Latest() }
 
 // hangTime is how long one call of the data plane, or one reading of its counters,
 // may take before the agent counts as stuck. Even thousands of services take a few

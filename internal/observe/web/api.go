@@ -70,8 +70,7 @@ func (s *Server) history(_ http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 func (s *Server) events(w http.ResponseWriter, r *http.Request) (any, error) {
-	latest, _ := s.Observer.Events()
-	return part(w, r, latest)
+	return part(w, r, s.Observer.Events())
 }
 
 // routes answers with a part of the announcements; of peers there are maxRows at

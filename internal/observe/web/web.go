@@ -25,9 +25,6 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 )
 
-// maxStreams is how many connections at once may be a live view.
-const maxStreams = 32
-
 // HealthPath and ReadyPath answer probes: whether the agent is alive, and should get traffic.
 const (
 	HealthPath = "/healthz"
@@ -47,15 +44,10 @@ type Config struct {
 }
 
 // Server answers people and scrapers.
-type Server struct {
-	Config
-	streams chan struct{}
-}
+type Server struct{ Config }
 
 // New returns a server.
-func New(c Config) *Server {
-	return &Server{Config: c, streams: make(chan struct{}, maxStreams)}
-}
+func New(c Config) *Server { return &Server{c} }
 
 // Listen listens on the address of the status page, over TLS unless that is nil; nil is no
 // page. An address that was chosen has to be free. The default one may be taken: forwarding
@@ -111,7 +103,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("/api/v1/routes", answer(s.routes))
 	mux.HandleFunc("/api/v1/history", answer(s.history))
 	mux.HandleFunc("/api/v1/events", answer(s.events))
-	mux.HandleFunc("/api/v1/stream", s.stream)
+	mux.HandleFunc("/api/v1/page", answer(s.page))
 	mux.Handle("/metrics", metricsHandler(s.Log, append(s.Metrics, agentMetrics(s.Observer))...))
 	mux.HandleFunc(HealthPath, check(s.Observer.Alive))
 	mux.HandleFunc(ReadyPath, check(s.Ready))

@@ -22,7 +22,7 @@ func TestPaths(t *testing.T) {
 		mime, has string
 	}{
 		"/":                                 {200, "text/html; charset=utf-8", "<title>Fairlead</title>"},
-		"/assets/app.js":                    {200, "text/javascript; charset=utf-8", "stream"},
+		"/assets/app.js":                    {200, "text/javascript; charset=utf-8", "polls"},
 		"/assets/style.css":                 {200, "text/css; charset=utf-8", ":root"},
 		"/assets/icon.svg":                  {200, "image/svg+xml", "<svg"},
 		"/metrics":                          {200, "text/plain; version=0.0.4; charset=utf-8; escaping=underscores", "fairlead_build_info{"},
@@ -45,9 +45,9 @@ func TestPaths(t *testing.T) {
 		"/api/v1/backends":                  {404, "text/plain; charset=utf-8", `service ""`},
 		"/api/v1/backends?service=x":        {404, "text/plain; charset=utf-8", `service "x"`},
 		"/api/v1/history?service=x":         {404, "text/plain; charset=utf-8", `service "x"`},
-		"/api/v1/stream?limit=x":            {400, "text/plain; charset=utf-8", "limit"},
-		"/api/v1/stream?filter=" + strings.Repeat("x", 201): {400, "text/plain; charset=utf-8", "filter"},
-		"/api/v1/stream?" + strings.Repeat("open=x&", 17):   {400, "text/plain; charset=utf-8", "open"},
+		"/api/v1/page?limit=x":              {400, "text/plain; charset=utf-8", "limit"},
+		"/api/v1/page?filter=" + strings.Repeat("x", 201): {400, "text/plain; charset=utf-8", "filter"},
+		"/api/v1/page?" + strings.Repeat("open=x&", 17):   {400, "text/plain; charset=utf-8", "open"},
 		"/x":                   {404, "text/plain; charset=utf-8", "not found"},
 		"/assets/":             {404, "text/plain; charset=utf-8", "not found"},
 		"/assets/..%2fweb.go":  {404, "text/plain; charset=utf-8", "not found"},
@@ -114,7 +114,7 @@ func TestRoutes(t *testing.T) {
 func TestMethods(t *testing.T) {
 	a := startAgent(t, 1)
 	for _, method := range []string{"HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "get"} {
-		for _, path := range []string{"/", "/assets/app.js", "/metrics", "/healthz", "/readyz", "/api/v1/status", "/api/v1/stream", "/x"} {
+		for _, path := range []string{"/", "/assets/app.js", "/metrics", "/healthz", "/readyz", "/api/v1/status", "/api/v1/page", "/x"} {
 			request := a.request(method, path, http.NoBody)
 			if response, _ := a.do(request); response.StatusCode != http.StatusMethodNotAllowed || response.Header.Get("Allow") != "GET" {
 				t.Errorf("%s %s: status %d, allowed is %q", method, path, response.StatusCode, response.Header.Get("Allow"))

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The status page: it follows an agent's stream of updates and shows each. What
-// somebody looks at (filter, order, open services) is in the address, behind #.
+// The status page: it polls an agent's state and shows it. What somebody looks at
+// (filter, order, open services) is in the address, behind #.
 
 import { element, keyed, setText } from "./dom.js";
 import { graph, push } from "./graph.js";
 import { showAnnouncements, showPeers } from "./routes.js";
 import { isOrder, Services } from "./services.js";
-import { follow } from "./stream.js";
+import { follow } from "./poll.js";
 import { age, bits, count, human } from "./text.js";
 
 const $ = (id) => document.getElementById(id);
@@ -24,16 +24,18 @@ const TOTALS = {
 };
 const draw = Object.fromEntries(Object.keys(TOTALS).map((name) => [name, graph($(`${name}-graph`), { width: 300, height: 64 })]));
 let history = null; // of the totals, by rate
+let complete = false; // if the graphs have all seconds
 
 const services = new Services($("services"), (name) => {
   if (!look.open.delete(name)) look.open.add(name);
   moved();
 });
 
-const stream = follow({
+const agent = follow({
   query: () => {
     const query = new URLSearchParams({ filter: look.filter });
     for (const name of [...look.open].slice(-16)) query.append("open", name); // 16 at most are served
+    if (!complete) query.set("history", "");
     return query;
   },
   update: show,
@@ -46,15 +48,20 @@ const stream = follow({
   },
 });
 
-/** Shows an update. */
+/** Shows an update. The graphs get its second, unless it is the one before again. They are read
+ * whole again if seconds are missing, as in a hidden tab, or a service has come into view. */
 function show(update) {
+  const passed = latest ? Date.parse(update.time) - Date.parse(latest.time) : 0;
   latest = update;
+  const added = passed !== 0 || Boolean(update.history);
+  const known = services.remember(update, added);
+  complete = known && (Boolean(update.history) || Math.abs(passed) < 1500);
   showNode(update);
-  showTotals(update);
+  showTotals(update, added);
   showServices();
   showRoutes(update);
   showDrops(update.status.exits);
-  if (update.events) showEvents(update.events);
+  showEvents(update.events);
 }
 
 function showNode({ status, notReady, error, time }) {
@@ -101,10 +108,10 @@ function setSignal(target, text, tone) {
   target.className = `pill ${tone}`;
 }
 
-function showTotals({ history: whole, totals, error }) {
+function showTotals({ history: whole, totals, error }, added) {
   if (whole) history = whole;
   for (const [name, [rate, written]] of Object.entries(TOTALS)) {
-    if (!whole) push(history[rate], error ? null : totals[rate]);
+    if (!whole && added) push(history[rate], error ? null : totals[rate]);
     setText($(name), written(totals[rate]));
     draw[name](history[rate]);
   }
@@ -152,6 +159,9 @@ function showDrops(exits) {
 }
 
 function showEvents(events) {
+  const shown = events.map((event) => event.time).join(" ");
+  if (shown === $("events").dataset.shown) return;
+  $("events").dataset.shown = shown;
   $("no-events").hidden = events.length > 0;
   $("events").replaceChildren(...events.map((event) => element("li", {},
     element("time", { datetime: event.time }, new Date(event.time).toLocaleTimeString()),
@@ -169,7 +179,7 @@ function readAddress() {
   showOrder();
 }
 
-/** What is looked at has changed: the address says so, and the stream is asked
+/** What is looked at has changed: the address says so, and the agent is asked
  * for it. */
 function moved() {
   const query = new URLSearchParams();
@@ -179,7 +189,7 @@ function moved() {
   window.history.replaceState(null, "", `#${query}`);
   showOrder();
   showServices();
-  stream.ask();
+  agent.ask();
 }
 
 function showOrder() {
@@ -202,7 +212,7 @@ $("filter").addEventListener("input", (event) => {
 window.addEventListener("hashchange", () => {
   readAddress();
   showServices();
-  stream.ask();
+  agent.ask();
 });
 readAddress();
-stream.ask();
+agent.ask();

@@ -38,7 +38,6 @@ export class Services {
 
   /** Shows what an update says; open are the names of the open services. */
   show(update, { order, open }) {
-    this.remember(update.services);
     const sorted = update.services.toSorted((a, b) => ORDERS[order](a, b) || ORDERS.name(a, b));
     const rows = sorted.flatMap((service) => {
       const rows = [{ key: endpoint(service), service }];
@@ -49,16 +48,20 @@ export class Services {
       (child, row) => (row.detail ? changeDetail(child, row.service, update) : this.changeRow(child, row.service, open)));
   }
 
-  /** Adds the latest second to the histories of the services in view. */
-  remember(services) {
+  /** Adds the latest second, if it is a new one, to the histories of the services in view. Returns
+   * false if a service is new there, and its history isn't in the update. */
+  remember({ services, history }, added) {
     const kept = new Map();
+    let known = true;
     for (const service of services) {
       const key = endpoint(service);
+      known &&= Boolean(history) || this.histories.has(key);
       const points = service.history ?? this.histories.get(key) ?? [];
-      if (!service.history) push(points, service.packetsPerSecond);
+      if (!service.history && added) push(points, service.packetsPerSecond);
       kept.set(key, points);
     }
     this.histories = kept;
+    return known;
   }
 
   makeRow(service) {

@@ -4,7 +4,6 @@ package web
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -13,14 +12,12 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/httpd"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 )
 
-// viewerTimeout bounds the writing of an update.
-const viewerTimeout = 5 * time.Second
-
-// update is the state that a live view gets each second.
+// update is the state that the page polls each second.
 type update struct {
 	Time time.Time `json:"time"`
 	// Error is why the counters, which are zero then, couldn't be read.
@@ -34,115 +31,56 @@ type update struct {
 	Matching int               `json:"matching"`
 	Backends []observe.Backend `json:"backends"`
 	Routes   announced         `json:"routes"`
-	// History comes with the first update, Events when there is a new one.
+	Events   []observe.Event   `json:"events"`
+	// History is there on request.
 	History *observe.History `json:"history,omitempty"`
-	Events  []observe.Event  `json:"events,omitempty"`
 }
 
-// row is a service of a live view.
+// row is a service of the page.
 type row struct {
 	observe.Service
 	Condition string `json:"condition"`
-	// History comes when the service comes into the view.
+	// History is there on request, unless the service has been idle all the time.
 	History observe.Points `json:"history,omitempty"`
 }
 
-// viewer is one live view, and the record of the events and services that it has.
-type viewer struct {
-	server    *Server
-	selection selection
-	welcomed  bool
-	events    uint64
-	known     map[lb.VIP]bool
-}
-
-// stream sends an update a second until the client leaves or the agent stops:
-// server-sent events (HTML Living Standard, section 9.2).
-func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+// page answers with the selected part of the latest snapshot, also if its counters couldn't be read.
+func (s *Server) page(_ http.ResponseWriter, r *http.Request) (any, error) {
 	selection, err := readSelection(r.URL.Query())
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
+		return nil, httpd.Errorf(http.StatusBadRequest, "%w", err)
 	}
-	select {
-	case s.streams <- struct{}{}:
-		defer func() { <-s.streams }()
-	default:
-		w.Header().Set("Retry-After", "10")
-		http.Error(w, fmt.Sprintf("%d live views are open: no more at once", maxStreams), http.StatusServiceUnavailable)
-		return
+	m, err := s.Observer.Next(r.Context(), nil)
+	if err != nil {
+		return nil, httpd.Errorf(http.StatusServiceUnavailable, "%w", err)
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	v := &viewer{server: s, selection: selection}
-	v.run(w, r)
-}
-
-func (v *viewer) run(w http.ResponseWriter, r *http.Request) {
-	control := http.NewResponseController(w)
-	// The request has been read. From now on reading only notices that the client left.
-	if control.SetReadDeadline(time.Time{}) != nil {
-		return
-	}
-	var latest *observe.Snapshot
-	for {
-		var err error
-		if latest, err = v.server.Observer.Next(r.Context(), latest); err != nil {
-			return
-		}
-		body, err := json.Marshal(v.update(latest))
-		if err != nil || control.SetWriteDeadline(time.Now().Add(viewerTimeout)) != nil {
-			return
-		}
-		if _, err := fmt.Fprintf(w, "data: %s\n\n", body); err != nil || control.Flush() != nil {
-			return
-		}
-	}
-}
-
-// update returns the next update of the viewer from a snapshot.
-func (v *viewer) update(m *observe.Snapshot) update {
-	observer := v.server.Observer
-	services, found := v.selection.services(m.Services())
+	services, found := selection.services(m.Services())
 	u := update{
 		Time: m.Time, Status: m.Status(), Totals: m.Totals(),
-		Services: v.rows(services), Matching: found,
-		Backends: v.selection.backends(m, services),
-		Routes:   announcedIn(m),
+		Services: make([]row, len(services)), Matching: found,
+		Backends: selection.backends(m, services),
+		Routes:   announcedIn(m), Events: s.Observer.Events(),
+	}
+	for i, service := range services {
+		u.Services[i] = row{Service: service, Condition: service.Condition()}
+		if selection.history {
+			u.Services[i].History = s.Observer.ServiceHistory(service.VIP)
+		}
+	}
+	if selection.history {
+		history := s.Observer.History()
+		u.History = &history
 	}
 	if m.Err != nil {
 		u.Error = m.Err.Error()
 	}
-	if err := v.server.Ready(); err != nil {
+	if err := s.Ready(); err != nil {
 		u.NotReady = err.Error()
 	}
-	events, count := observer.Events()
-	if count != v.events {
-		u.Events, v.events = events, count
-	}
-	if !v.welcomed {
-		history := observer.History()
-		u.History, v.welcomed = &history, true
-	}
-	return u
+	return u, nil
 }
 
-// rows adds the history to services that are new to the viewer. Only services in view
-// count as known.
-func (v *viewer) rows(services []observe.Service) []row {
-	rows := make([]row, len(services))
-	known := make(map[lb.VIP]bool, len(services))
-	for i, s := range services {
-		rows[i] = row{Service: s, Condition: s.Condition()}
-		if !v.known[s.VIP] {
-			rows[i].History = v.server.Observer.ServiceHistory(s.VIP)
-		}
-		known[s.VIP] = true
-	}
-	v.known = known
-	return rows
-}
-
-// Limits of a live view of an agent with thousands of services.
+// Limits of the page of an agent with thousands of services.
 const (
 	maxSelected = 100 // services
 	maxOpen     = 16  // services with their backends
@@ -151,16 +89,18 @@ const (
 	maxFilter = 200
 )
 
-// selection has the services that one live view shows.
+// selection is the part of the state that a request selects.
 type selection struct {
 	filter string
 	limit  int
 	// open are the names of the services whose backends are shown.
 	open []string
+	// history says that the last minutes are wanted, too.
+	history bool
 }
 
 func readSelection(query url.Values) (selection, error) {
-	s := selection{filter: query.Get("filter"), open: query["open"]}
+	s := selection{filter: query.Get("filter"), open: query["open"], history: query.Has("history")}
 	if len(s.filter) > maxFilter {
 		return s, fmt.Errorf("filter: %d bytes are too many: want at most %d", len(s.filter), maxFilter)
 	}
@@ -189,7 +129,7 @@ func matching(services []observe.Service, filter string) []observe.Service {
 	return kept
 }
 
-// services returns the services that the view shows, and how many match. Open
+// services returns the services that the page shows, and how many match. Open
 // services come first, then unhealthy ones, then the busiest.
 func (s selection) services(all []observe.Service) (shown []observe.Service, found int) {
 	shown = matching(all, s.filter)
@@ -232,7 +172,7 @@ func (s selection) backends(m *observe.Snapshot, shown []observe.Service) []obse
 	return list
 }
 
-// A live view shows so many announcements, and so many peers. An aggregate may be
+// The page shows so many announcements, and so many peers. An aggregate may be
 // announced for thousands of services: so many of them are named.
 const (
 	maxRoutes = 100
@@ -245,14 +185,14 @@ type announced struct {
 	Peers         []bgp.PeerState `json:"peers"`
 }
 
-// announcement is one of a live view, with how many Services there are.
+// announcement is one of the page, with how many Services there are.
 type announcement struct {
 	observe.Announcement
 	ServiceCount int    `json:"serviceCount"`
 	Condition    string `json:"condition"`
 }
 
-// announcedIn returns the routes and peers of a live view. If there are too many, withheld
+// announcedIn returns the routes and peers of the page. If there are too many, withheld
 // routes and peers without a session come first.
 func announcedIn(m *observe.Snapshot) announced {
 	routes := m.Routes()
