@@ -74,23 +74,20 @@ const clientSweepInterval = 5 * time.Second
 // sweepClients deletes the records of clients that are not used any more: they
 // have expired or their backend has left, and generations of slots are reused.
 func (w *sweeper) sweepClients() error {
-	w.p.mu.Lock()
-	left := w.clientsLeft
-	w.clientsLeft = false
-	w.p.mu.Unlock()
-	if !left {
+	if !w.clientsLeft.Swap(false) {
 		return nil
 	}
-	owners, err := w.p.owners(context.Background())
+	owners, err := w.catalog.owners(context.Background())
 	kept := 0
 	if err == nil {
 		kept, err = w.forgetClients(owners)
 	}
-	w.p.mu.Lock()
-	defer w.p.mu.Unlock()
-	w.clientsLeft = w.clientsLeft || err != nil || kept > 0
+	left := err != nil || kept > 0
 	for _, o := range owners {
-		w.clientsLeft = w.clientsLeft || o.now.remembers()
+		left = left || o.now.remembers()
+	}
+	if left {
+		w.clientsLeft.Store(true)
 	}
 	return err
 }
@@ -104,7 +101,7 @@ func (w *sweeper) forgetClients(owners map[uint32]*owner) (kept int, err error) 
 		return 0, err
 	}
 	over := map[uint64]table.BalancerClient{}
-	err = table.EachRecord(w.p.tables.Maps.Clients, func(key uint64, c *table.BalancerClient) {
+	err = table.EachRecord(w.tables.Maps.Clients, func(key uint64, c *table.BalancerClient) {
 		if owners[c.Service].keepsClient(c, now) {
 			kept++
 		} else {
@@ -112,7 +109,7 @@ func (w *sweeper) forgetClients(owners map[uint32]*owner) (kept int, err error) 
 		}
 	})
 	if err == nil {
-		owners, err = w.p.owners(context.Background())
+		owners, err = w.catalog.owners(context.Background())
 	}
 	if err != nil {
 		return kept, fmt.Errorf("clients: %w", err)
@@ -123,12 +120,12 @@ func (w *sweeper) forgetClients(owners map[uint32]*owner) (kept int, err error) 
 			continue
 		}
 		var c table.BalancerClient
-		lost := w.p.tables.Maps.Clients.Lookup(key, &c)
+		lost := w.tables.Maps.Clients.Lookup(key, &c)
 		if errors.Is(lost, ebpf.ErrKeyNotExist) || lost == nil && c != read {
 			continue
 		}
 		if lost == nil {
-			_, lost = table.DeleteRecords(w.p.tables.Maps.Clients, []uint64{key})
+			_, lost = table.DeleteRecords(w.tables.Maps.Clients, []uint64{key})
 		}
 		err = errors.Join(err, lost)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/nexthop"
 )
 
@@ -57,11 +58,10 @@ func (p *Plane) handOver(devices []handoverDevice) error {
 	return nil
 }
 
-// trimHandover detaches the programs from devices behind which no service has
-// backends any more.
-func trimHandover(p *Plane) error {
+// usedDevices are the devices behind which services have backends, with bridges' ports.
+func usedDevices(services map[lb.VIP]*service, r Resolver) []program.Device {
 	used := map[program.Device]struct{}{}
-	for _, s := range p.services {
+	for _, s := range services {
 		for i := range s.now.slots {
 			one := &s.now.slots[i]
 			if one.usable() && one.has(table.BalancerBackendFlagBACKEND_HANDOVER) {
@@ -70,9 +70,9 @@ func trimHandover(p *Plane) error {
 		}
 	}
 	for _, device := range slices.Collect(maps.Keys(used)) {
-		for _, port := range p.resolver.Ports(device.Index) {
+		for _, port := range r.Ports(device.Index) {
 			used[program.Device(port)] = struct{}{}
 		}
 	}
-	return p.handover.Retain(slices.Collect(maps.Keys(used)))
+	return slices.Collect(maps.Keys(used))
 }

@@ -17,7 +17,9 @@ import (
 // milliseconds, without the plane's mu: changes that need no other program are made
 // meanwhile.
 type loader struct {
-	p *Plane
+	catalog  *catalog
+	programs *program.Set
+	handover *program.Handover
 	// mu is held while programs are loaded, and while the program in use, or the tracer,
 	// has to stay. It is locked before the plane's mu, if both are.
 	mu sync.Mutex
@@ -37,7 +39,7 @@ func (l *loader) prepare(services []*lb.Service) (err error) {
 	for _, svc := range services {
 		l.features |= propertiesOf(svc).needs()
 	}
-	l.prepared, err = l.p.programs.Compile(l.features)
+	l.prepared, err = l.programs.Compile(l.features)
 	return err
 }
 
@@ -50,7 +52,7 @@ func (l *loader) compile(f program.Features) (*ebpf.Program, error) {
 	if err := l.discard(); err != nil {
 		return nil, err
 	}
-	return l.p.programs.Compile(f)
+	return l.programs.Compile(f)
 }
 
 // discard closes the prepared program.
@@ -69,14 +71,13 @@ func (l *loader) discard() error {
 func (l *loader) program(ctx context.Context, f program.Features, suits func() bool, use func() error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := l.p
 	var next *ebpf.Program
 	var features program.Features
 	for {
-		p.mu.Lock()
-		err := p.ready(ctx)
-		if err == nil && next != nil && (p.programs.Needs()|f)&^features == 0 {
-			err = p.programs.Use(next, features)
+		l.catalog.mu.Lock()
+		err := l.catalog.ready(ctx)
+		if err == nil && next != nil && (l.programs.Needs()|f)&^features == 0 {
+			err = l.programs.Use(next, features)
 			next = nil
 		}
 		if next != nil {
@@ -87,8 +88,8 @@ func (l *loader) program(ctx context.Context, f program.Features, suits func() b
 		if err == nil && done {
 			err = use()
 		}
-		features = p.programs.Needs() | f
-		p.mu.Unlock()
+		features = l.programs.Needs() | f
+		l.catalog.mu.Unlock()
 		if done {
 			return err
 		}
@@ -98,8 +99,8 @@ func (l *loader) program(ctx context.Context, f program.Features, suits func() b
 	}
 }
 
-// handover loads the programs for devices, which Plane.handOver needs with mu held.
-func (l *loader) handover(devices []handoverDevice) error {
+// loadHandover loads the programs for devices, which Plane.handOver needs with mu held.
+func (l *loader) loadHandover(devices []handoverDevice) error {
 	if len(devices) == 0 {
 		return nil
 	}
@@ -108,12 +109,22 @@ func (l *loader) handover(devices []handoverDevice) error {
 	if err := l.ready(context.Background()); err != nil {
 		return err
 	}
-	return l.p.handover.Load()
+	return l.handover.Load()
 }
 
-// ready is the plane's.
+// trim removes features that no service needs any more from the program in use, and
+// detaches programs from devices at which nothing is handed over any more.
+func (l *loader) trim(r Resolver) error {
+	attached := l.programs.Attached
+	return l.program(context.Background(), 0, func() bool { return !attached() || l.programs.Suits() }, func() error {
+		if !attached() {
+			return nil
+		}
+		return l.handover.Retain(usedDevices(l.catalog.services, r))
+	})
+}
+
+// ready is catalog.ready.
 func (l *loader) ready(ctx context.Context) error {
-	l.p.mu.Lock()
-	defer l.p.mu.Unlock()
-	return l.p.ready(ctx)
+	return l.catalog.with(ctx, func() error { return nil })
 }

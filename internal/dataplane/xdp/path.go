@@ -9,8 +9,6 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/cilium/ebpf"
-
 	"fairlead.io/fairlead/internal/dataplane/xdp/healthpath"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/health"
@@ -20,10 +18,8 @@ import (
 
 // paths are the paths to backends that are open for probes.
 type paths struct {
-	p *Plane
-	// tables are the tables of the programs for probes, which have no NAT: GrowSessions
-	// doesn't change the ones that these programs read.
-	tables map[string]*ebpf.Map
+	catalog *catalog
+	config  healthpath.Config
 
 	// opening guards sender, which is nil before the first path, and closed. It is
 	// locked before the plane's mu, if both are.
@@ -33,17 +29,20 @@ type paths struct {
 
 	// open are the paths of each service by their numbers, taken all numbers and
 	// last the one that was given out last: a number that was given back is not
-	// soon another's. The plane's mu guards them.
+	// soon another's. The catalog's mu guards them.
 	open  map[lb.VIP]map[uint32]*path
 	taken map[uint32]struct{}
 	last  uint32
-	most  uint32 // as many as there can be backends
 }
 
-func newPaths(p *Plane) *paths {
+// newPaths returns paths for as many probes as there can be backends. The programs for probes
+// have no NAT: GrowSessions doesn't change the tables that they read.
+func newPaths(c *catalog, t *table.Tables, cfg Config) *paths {
 	return &paths{
-		p: p, tables: maps.Clone(p.tables.ByName), open: make(map[lb.VIP]map[uint32]*path), taken: make(map[uint32]struct{}),
-		most: uint32(min(p.tables.Capacity.Backends, healthpath.MaxTargets)),
+		catalog: c, open: make(map[lb.VIP]map[uint32]*path), taken: make(map[uint32]struct{}),
+		config: healthpath.Config{
+			Tables: maps.Clone(t.ByName), Seed: cfg.Seed, Targets: min(t.Capacity.Backends, healthpath.MaxTargets), Log: cfg.Log,
+		},
 	}
 }
 
@@ -93,10 +92,7 @@ func (w *paths) send(vip, towards netip.Addr) (*healthpath.Sender, netip.Addr, e
 	}
 	if w.sender == nil {
 		var err error
-		w.sender, err = healthpath.Open(healthpath.Config{
-			Tables: w.tables, Seed: w.p.config.Seed, Targets: int(w.most), Log: w.p.config.Log,
-		})
-		if err != nil {
+		if w.sender, err = healthpath.Open(w.config); err != nil {
 			return nil, netip.Addr{}, fmt.Errorf("%w: %w", health.ErrLocal, err)
 		}
 	}
@@ -117,23 +113,23 @@ func (w *paths) close() error {
 
 // add gives a new path its number and points it to the backend.
 func (w *paths) add(sender *healthpath.Sender, vip lb.VIP, id lb.BackendID) (number uint32, err error) {
-	w.p.mu.Lock()
-	defer w.p.mu.Unlock()
-	if w.p.closed {
+	w.catalog.mu.Lock()
+	defer w.catalog.mu.Unlock()
+	if w.catalog.closed {
 		return 0, table.ErrClosed
 	}
-	s, known := w.p.services[vip]
+	s, known := w.catalog.services[vip]
 	if !known {
 		return 0, fmt.Errorf("no next hop: the service is not programmed: %w", health.ErrPending)
 	}
 	if err := s.now.noHop(id); err != nil {
 		return 0, err
 	}
-	if uint32(len(w.taken)) >= w.most {
-		return 0, fmt.Errorf("%w: too many paths for probes: at most %d", health.ErrLocal, w.most)
+	if len(w.taken) >= w.config.Targets {
+		return 0, fmt.Errorf("%w: too many paths for probes: at most %d", health.ErrLocal, w.config.Targets)
 	}
 	for taken := true; taken; _, taken = w.taken[w.last] {
-		w.last = (w.last + 1) % w.most
+		w.last = (w.last + 1) % uint32(w.config.Targets)
 	}
 	one := &path{sender: sender, backend: id}
 	if err := one.point(w.last, s.now.place(id)); err != nil {
@@ -148,14 +144,14 @@ func (w *paths) add(sender *healthpath.Sender, vip lb.VIP, id lb.BackendID) (num
 
 // remove ends a path; a second call does nothing.
 func (w *paths) remove(vip lb.VIP, number uint32) {
-	w.p.mu.Lock()
-	defer w.p.mu.Unlock()
+	w.catalog.mu.Lock()
+	defer w.catalog.mu.Unlock()
 	one, open := w.open[vip][number]
-	if w.p.closed || !open {
+	if w.catalog.closed || !open {
 		return
 	}
 	if err := one.point(number, 0); err != nil {
-		w.p.config.Log.Warn("probes still reach a backend", "vip", vip, "backend", one.backend, "error", err)
+		w.config.Log.Warn("probes still reach a backend", "vip", vip, "backend", one.backend, "error", err)
 	}
 	delete(w.taken, number)
 	delete(w.open[vip], number)
@@ -174,7 +170,7 @@ func (w *paths) repoint(vip lb.VIP, v *version) {
 			place = v.place(one.backend)
 		}
 		if err := one.point(number, place); err != nil {
-			w.p.config.Log.Warn("probes reach the wrong backend", "vip", vip, "backend", one.backend, "error", err)
+			w.config.Log.Warn("probes reach the wrong backend", "vip", vip, "backend", one.backend, "error", err)
 		}
 	}
 }

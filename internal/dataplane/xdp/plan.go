@@ -66,7 +66,7 @@ func (p *Plane) plan(svc *lb.Service) (plan, error) {
 	pl.loseRoutes(before)
 	pl.reachLocal()
 	pl.devices = handoverDevices(&pl, p.resolver)
-	if err := p.loader.handover(pl.devices); err != nil {
+	if err := p.loader.loadHandover(pl.devices); err != nil {
 		return pl, err
 	}
 	return pl, pl.build(p.config.Seed, before)

@@ -15,7 +15,6 @@ package xdp
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -122,19 +121,15 @@ type Plane struct {
 	done     chan struct{}
 	running  sync.WaitGroup
 
-	loader loader
-	// mu guards the fields below and every write to the tables. It is never held
-	// while waiting for a grace period, the kernel's verifier, the resolver or a
-	// caller.
-	mu     sync.Mutex
-	closed bool
+	loader *loader
+	// catalog's lock guards the fields below it, too.
+	*catalog
 	// unread is set until packets read the tables: Attach has not been called, and no
 	// earlier agent left a service.
 	unread bool
 	// startTime is how long services start (hasNoPast); 0 for a plane that is attached nowhere.
 	startTime time.Duration
 	programs  *program.Set
-	services  map[lb.VIP]*service
 	addresses *addresses
 	members   *memberTable
 	sweeper   *sweeper
@@ -161,7 +156,7 @@ func Open(cfg Config) (*Plane, error) {
 		return nil, errors.Join(err, p.Close())
 	}
 	p.unread, p.startTime = len(p.services) == 0, startTime
-	p.running.Go(func() { p.sweeper.run(sweepInterval) })
+	p.running.Go(func() { p.maintain(sweepInterval) })
 	return p, nil
 }
 
@@ -199,15 +194,15 @@ func newPlane(cfg Config, hops Resolver) (*Plane, error) {
 		stale:     dataplane.NewStaleQueue(),
 		refusals:  refusals,
 		done:      make(chan struct{}),
-		services:  make(map[lb.VIP]*service),
+		catalog:   &catalog{services: make(map[lb.VIP]*service)},
 		addresses: newAddresses(tables),
 		members:   newMemberTable(tables),
 		handover: program.NewHandover(program.HandoverConfig{
 			Owner: cfg.PinDir, Interfaces: cfg.Interfaces, Tables: tables,
 		}),
 	}
-	p.loader.p = p
-	p.sweeper, p.paths = &sweeper{p: p, sessionsLeft: true, clientsLeft: true}, newPaths(p)
+	p.loader = &loader{catalog: p.catalog, programs: programs, handover: p.handover}
+	p.sweeper, p.paths = newSweeper(p.catalog, tables, cfg, p.show), newPaths(p.catalog, tables, cfg)
 	hops.Notify(p.stale.Add)
 	if err := p.begin(); err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -237,6 +232,32 @@ func (p *Plane) begin() error {
 	return nil
 }
 
+// maintain sweeps, trims and rechecks until the plane is closed.
+func (p *Plane) maintain(interval time.Duration) {
+	w := p.sweeper
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	sessions, clients := time.NewTicker(sessionSweepInterval), time.NewTicker(clientSweepInterval)
+	defer sessions.Stop()
+	defer clients.Stop()
+	for {
+		select {
+		case <-p.done:
+			return
+		case <-sessions.C:
+			_, err := w.sweepSessions()
+			w.warn("sessions", err)
+		case <-clients.C:
+			w.warn("clients", w.sweepClients())
+		case <-tick.C:
+			p.recheck()
+			w.warn("flow records", w.sweep(p.clock()))
+			w.warn("counters", w.retireTraffic())
+			w.warn("program features", p.loader.trim(p.resolver))
+		}
+	}
+}
+
 // clock is the time that tracking counts in.
 func (p *Plane) clock() time.Duration { return time.Since(p.epoch) }
 
@@ -262,14 +283,6 @@ func (p *Plane) Close() error {
 	p.stale.Close()
 	errs = append(errs, p.loader.discard(), p.programs.Close(), p.handover.Close(), p.tables.Close())
 	return errors.Join(errs...)
-}
-
-// ready returns an error if a call has to end.
-func (p *Plane) ready(ctx context.Context) error {
-	if p.closed {
-		return table.ErrClosed
-	}
-	return ctx.Err()
 }
 
 // Remove detaches and unpins everything that agents left in a pin directory;

@@ -55,20 +55,6 @@ type owner struct {
 	idle time.Duration
 }
 
-// owners are the services by their numbers.
-func (p *Plane) owners(ctx context.Context) (map[uint32]*owner, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.ready(ctx); err != nil {
-		return nil, err
-	}
-	owners := make(map[uint32]*owner, len(p.services))
-	for vip, s := range p.services {
-		owners[s.number.Base] = &owner{vip: vip, s: s, now: s.now, idle: s.idle}
-	}
-	return owners, nil
-}
-
 // Delete removes the VIP from the table and frees the service's elements.
 func (p *Plane) Delete(ctx context.Context, vip lb.VIP) error {
 	p.mu.Lock()

@@ -63,13 +63,13 @@ type sessionPass struct {
 // sweepSessions deletes the sessions that are over and counts the others, in the next part
 // of the tables. It reports whether that was the last one.
 func (w *sweeper) sweepSessions() (last bool, err error) {
-	owners, err := w.p.owners(context.Background())
+	owners, err := w.catalog.owners(context.Background())
 	if err != nil {
 		return false, err
 	}
 	pass := &w.sessions
 	if pass.part.Index == 0 {
-		pass.part.Of, pass.counts = w.p.tables.Sessions.Parts(), map[*service]int{}
+		pass.part.Of, pass.counts = w.tables.Sessions.Parts(), map[*service]int{}
 	}
 	for _, o := range owners {
 		if o.now.translates() {
@@ -87,9 +87,9 @@ func (w *sweeper) sweepSessions() (last bool, err error) {
 	}
 	pass.part.Index = 0
 	w.sessionsLeft = len(pass.counts) > 0
-	w.p.mu.Lock()
-	defer w.p.mu.Unlock()
-	for _, s := range w.p.services { // also those that translate no more
+	w.catalog.mu.Lock()
+	defer w.catalog.mu.Unlock()
+	for _, s := range w.catalog.services { // also those that translate no more
 		s.sessions = pass.counts[s]
 	}
 	return true, nil
@@ -103,7 +103,7 @@ func (w *sweeper) sweepPart(owners map[uint32]*owner) error {
 		return err
 	}
 	over := false
-	for _, sessions := range table.SessionTables(w.p.tables) {
+	for _, sessions := range table.SessionTables(w.tables) {
 		sessions.EachIn(w.sessions.part, func(s *table.BalancerNatSession) {
 			if o := owners[uint32(s.Service)]; !o.keepsSession(s, now) {
 				over = true
@@ -115,10 +115,10 @@ func (w *sweeper) sweepPart(owners map[uint32]*owner) error {
 	if !over {
 		return nil
 	}
-	if owners, err = w.p.owners(context.Background()); err != nil {
+	if owners, err = w.catalog.owners(context.Background()); err != nil {
 		return err
 	}
-	for _, sessions := range table.SessionTables(w.p.tables) {
+	for _, sessions := range table.SessionTables(w.tables) {
 		sessions.DeleteIn(w.sessions.part, func(s *table.BalancerNatSession) bool { return !owners[uint32(s.Service)].keepsSession(s, now) })
 	}
 	return nil

@@ -5,12 +5,15 @@ package xdp
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
+	"fairlead.io/fairlead/internal/lb"
 )
 
 // sweepInterval is how often services are checked for flow records that are due to
@@ -32,12 +35,23 @@ const forgetAtOnce = 256
 // sweeper removes records that packets left in the tables and no service needs any
 // more.
 type sweeper struct {
-	p *Plane
-	// sessionsLeft is set if there may be NAT sessions without a service; only run
-	// uses it. clientsLeft is set if there may be records of clients; the plane's mu
-	// guards it.
-	sessionsLeft, clientsLeft bool
-	sessions                  sessionPass
+	catalog *catalog
+	tables  *table.Tables
+	log     *slog.Logger
+	// unrecorded is Config.Unrecorded, and show is Plane.show.
+	unrecorded func(lb.VIP)
+	show       func(vip lb.VIP, s *service, next *version, known bool) error
+	// sessionsLeft is set if there may be NAT sessions without a service; only
+	// sweepSessions uses it. clientsLeft is set if there may be records of clients.
+	sessionsLeft bool
+	clientsLeft  atomic.Bool
+	sessions     sessionPass
+}
+
+func newSweeper(c *catalog, t *table.Tables, cfg Config, show func(lb.VIP, *service, *version, bool) error) *sweeper {
+	w := &sweeper{catalog: c, tables: t, log: cfg.Log, unrecorded: cfg.Unrecorded, show: show, sessionsLeft: true}
+	w.clientsLeft.Store(true)
+	return w
 }
 
 // swept is a service while its flow records are read.
@@ -59,35 +73,10 @@ type swept struct {
 	stray []uint64
 }
 
-// run sweeps until the plane is closed.
-func (w *sweeper) run(interval time.Duration) {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	sessions, clients := time.NewTicker(sessionSweepInterval), time.NewTicker(clientSweepInterval)
-	defer sessions.Stop()
-	defer clients.Stop()
-	for {
-		select {
-		case <-w.p.done:
-			return
-		case <-sessions.C:
-			_, err := w.sweepSessions()
-			w.warn("sessions", err)
-		case <-clients.C:
-			w.warn("clients", w.sweepClients())
-		case <-tick.C:
-			w.p.recheck()
-			w.warn("flow records", w.sweep(w.p.clock()))
-			w.warn("counters", w.retireTraffic())
-			w.warn("program features", w.trim())
-		}
-	}
-}
-
 // warn logs an error, unless the plane is closed meanwhile.
 func (w *sweeper) warn(what string, err error) {
 	if err != nil && !errors.Is(err, table.ErrClosed) {
-		w.p.config.Log.Warn("sweep failed, retrying", "what", what, "error", err)
+		w.log.Warn("sweep failed, retrying", "what", what, "error", err)
 	}
 }
 
@@ -104,8 +93,8 @@ func (w *sweeper) sweep(now time.Duration) error {
 		return err
 	}
 	for _, sw := range services {
-		if sw.flooded && w.p.config.Unrecorded != nil {
-			w.p.config.Unrecorded(sw.vip)
+		if sw.flooded && w.unrecorded != nil {
+			w.unrecorded(sw.vip)
 		}
 		if err := w.settle(sw, now); err != nil {
 			return err
@@ -113,7 +102,7 @@ func (w *sweeper) sweep(now time.Duration) error {
 	}
 	for number, keys := range orphans {
 		over := func(flow *table.BalancerFlow) bool { return flow.Service == number }
-		if _, err := w.forget(keys, func() bool { return w.serves(number) }, over); err != nil {
+		if _, err := w.forget(keys, func() bool { return w.catalog.serves(number) }, over); err != nil {
 			return err
 		}
 	}
@@ -142,38 +131,28 @@ func (w *sweeper) forget(keys []uint64, needed func() bool, over func(*table.Bal
 }
 
 func (w *sweeper) forgetPortion(keys []uint64, needed func() bool, over func(*table.BalancerFlow) bool) (deleted int, err error) {
-	w.p.mu.Lock()
-	defer w.p.mu.Unlock()
-	if w.p.closed || needed() {
+	w.catalog.mu.Lock()
+	defer w.catalog.mu.Unlock()
+	if w.catalog.closed || needed() {
 		return 0, nil
 	}
-	if keys, err = table.SelectFlows(w.p.tables, keys, over); err != nil {
+	if keys, err = table.SelectFlows(w.tables, keys, over); err != nil {
 		return 0, err
 	}
-	return table.DeleteFlows(w.p.tables, keys)
-}
-
-// serves reports whether there is a service of that number.
-func (w *sweeper) serves(number uint32) bool {
-	for _, s := range w.p.services {
-		if s.number.Base == number {
-			return true
-		}
-	}
-	return false
+	return table.DeleteFlows(w.tables, keys)
 }
 
 // sweepable returns the services with flow records, by number; none if no
 // service is due.
 func (w *sweeper) sweepable(now time.Duration) (map[uint32]*swept, error) {
-	w.p.mu.Lock()
-	defer w.p.mu.Unlock()
-	if w.p.closed {
+	w.catalog.mu.Lock()
+	defer w.catalog.mu.Unlock()
+	if w.catalog.closed {
 		return nil, nil
 	}
 	due := false
 	services := make(map[uint32]*swept)
-	for vip, s := range w.p.services {
+	for vip, s := range w.catalog.services {
 		if s.idle == 0 || !s.tracks() {
 			continue
 		}
@@ -188,7 +167,7 @@ func (w *sweeper) sweepable(now time.Duration) (map[uint32]*swept, error) {
 	if !due {
 		return nil, nil
 	}
-	stats, err := w.p.tables.ReadFlowStats()
+	stats, err := w.tables.ReadFlowStats()
 	for number, sw := range services {
 		if err == nil {
 			sw.stats = stats[number]
@@ -226,7 +205,7 @@ func (w *sweeper) readFlows(services map[uint32]*swept) (orphans map[uint32][]ui
 		sw.readAt = now
 	}
 	orphans = map[uint32][]uint64{}
-	err = w.p.tables.EachFlow(func(key uint64, flow *table.BalancerFlow) {
+	err = w.tables.EachFlow(func(key uint64, flow *table.BalancerFlow) {
 		if sw := services[flow.Service]; sw != nil {
 			sw.add(key, flow)
 		} else {
@@ -236,7 +215,7 @@ func (w *sweeper) readFlows(services map[uint32]*swept) (orphans map[uint32][]ui
 	if err != nil || !translate(services) {
 		return orphans, err
 	}
-	w.p.tables.EachSession(func(_ uint64, s *table.BalancerNatSession) {
+	w.tables.EachSession(func(_ uint64, s *table.BalancerNatSession) {
 		if sw := services[uint32(s.Service)]; sw != nil {
 			if sw.keepsSession(s, now) {
 				sw.used[s.Backend&0xffff] = true // the backend keeps its slot
@@ -303,21 +282,21 @@ func (w *sweeper) settle(sw *swept, now time.Duration) error {
 		return err
 	}
 	if len(unneeded) > len(sw.stray) {
-		if err := w.p.tables.Grace.Wait(context.Background(), until); err != nil {
+		if err := w.tables.Grace.Wait(context.Background(), until); err != nil {
 			return err
 		}
 	}
 	deleted, err := w.forget(unneeded, func() bool { return sw.s.now.ring != shown.ring },
 		func(flow *table.BalancerFlow) bool { return !sw.needs(shown, flow) })
-	w.p.mu.Lock()
-	defer w.p.mu.Unlock()
+	w.catalog.mu.Lock()
+	defer w.catalog.mu.Unlock()
 	sw.s.flows.forgotten += uint64(deleted)
 	sw.s.flows.present = sw.present - deleted
 	sw.s.flows.inserts = sw.stats.Inserts
-	if w.p.closed || w.p.services[sw.vip] != sw.s {
+	if w.catalog.closed || w.catalog.services[sw.vip] != sw.s {
 		return err
 	}
-	if werr := table.WriteServiceDetail(w.p.tables, sw.s.number.Base, unsafe.Offsetof(table.BalancerServiceDetail{}.Forgotten), sw.s.flows.forgotten); err == nil {
+	if werr := table.WriteServiceDetail(w.tables, sw.s.number.Base, unsafe.Offsetof(table.BalancerServiceDetail{}.Forgotten), sw.s.flows.forgotten); err == nil {
 		err = werr
 	}
 	return err
@@ -328,14 +307,14 @@ func (w *sweeper) settle(sw *swept, now time.Duration) error {
 // entries until the ticket is over. A service that has changed since its records
 // were read, or whose view is not free, waits for the next sweep.
 func (w *sweeper) settleVersion(sw *swept, now time.Duration) (shown *version, unneeded []uint64, until table.Ticket, err error) {
-	w.p.mu.Lock()
-	defer w.p.mu.Unlock()
+	w.catalog.mu.Lock()
+	defer w.catalog.mu.Unlock()
 	s := sw.s
-	if w.p.closed || w.p.services[sw.vip] != s {
+	if w.catalog.closed || w.catalog.services[sw.vip] != s {
 		return nil, nil, 0, nil
 	}
 	s.sweepAt = now + min(max(sw.idle/4, sweepInterval), maxSweepPause)
-	if s.now != sw.now || !w.p.tables.Grace.Over(s.flipped) {
+	if s.now != sw.now || !w.tables.Grace.Over(s.flipped) {
 		s.sweepAt = now
 		return nil, nil, 0, nil
 	}
@@ -346,11 +325,11 @@ func (w *sweeper) settleVersion(sw *swept, now time.Duration) (shown *version, u
 	}
 	next.free(sw.used)
 	next.properties.slotsFreed(next.slots)
-	if err := next.stageTables(w.p.tables, s); err != nil {
-		next.unstage(w.p.tables, s)
+	if err := next.stageTables(w.tables, s); err != nil {
+		next.unstage(w.tables, s)
 		return nil, nil, 0, nil // no room now: there is another sweep
 	}
-	if err := w.p.show(sw.vip, s, next, true); err != nil {
+	if err := w.show(sw.vip, s, next, true); err != nil {
 		return nil, nil, 0, err
 	}
 	s.countLeft()
@@ -382,27 +361,15 @@ func (v *version) free(used []bool) {
 // retireTraffic adds the counts of backends that left to the totals of their services, which
 // the next agent reads from the tables.
 func (w *sweeper) retireTraffic() error {
-	w.p.mu.Lock()
-	defer w.p.mu.Unlock()
-	quiet := w.p.tables.Grace.Newest()
-	if w.p.closed || !hasLeavers(w.p.services, quiet) {
+	w.catalog.mu.Lock()
+	defer w.catalog.mu.Unlock()
+	quiet := w.tables.Grace.Newest()
+	if w.catalog.closed || !hasLeavers(w.catalog.services, quiet) {
 		return nil
 	}
-	traffic, err := w.p.tables.ReadTraffic()
+	traffic, err := w.tables.ReadTraffic()
 	if err != nil {
 		return err
 	}
-	return retireTraffic(w.p.tables, w.p.services, quiet, traffic)
-}
-
-// trim removes features that no service needs any more from the program in use, and
-// programs that hand nothing over any more.
-func (w *sweeper) trim() error {
-	attached := w.p.programs.Attached
-	return w.p.loader.program(context.Background(), 0, func() bool { return !attached() || w.p.programs.Suits() }, func() error {
-		if !attached() {
-			return nil
-		}
-		return trimHandover(w.p)
-	})
+	return retireTraffic(w.tables, w.catalog.services, quiet, traffic)
 }

@@ -74,7 +74,7 @@ func TestSweepOfForeignRecords(t *testing.T) {
 	}
 	for number, keys := range orphans {
 		over := func(flow *table.BalancerFlow) bool { return flow.Service == number }
-		_, err := b.plane.sweeper.forget(keys, func() bool { return b.plane.sweeper.serves(number) }, over)
+		_, err := b.plane.sweeper.forget(keys, func() bool { return b.plane.serves(number) }, over)
 		p.must(err)
 	}
 	p.wantHomes(1, dataplanetest.Open)
@@ -200,7 +200,7 @@ func TestUnrecordedFlowReports(t *testing.T) {
 	p := single(t, svc, 40, 3, 0)
 	b := p.all[0]
 	reports := 0
-	b.plane.config.Unrecorded = func(vip lb.VIP) {
+	b.plane.sweeper.unrecorded = func(vip lb.VIP) {
 		reports++
 		if vip != svc.VIP {
 			t.Errorf("report of %s", vip)
@@ -231,7 +231,7 @@ func TestSweepRetiresTraffic(t *testing.T) {
 	p.must(b.Sweep()) // the slots become free
 	p.must(b.plane.tables.Grace.Wait(t.Context(), b.plane.tables.Grace.Now()))
 	number := b.plane.services[svc.VIP].number.Base
-	b.plane.running.Go(func() { b.plane.sweeper.run(time.Millisecond) })
+	b.plane.running.Go(func() { b.plane.maintain(time.Millisecond) })
 	for deadline := time.Now().Add(await.Patience); ; time.Sleep(time.Millisecond) {
 		detail, err := table.ReadServiceDetail(b.plane.tables, number)
 		p.must(err)

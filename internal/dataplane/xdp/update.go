@@ -279,7 +279,9 @@ func (p *Plane) replace(s *service, next *version) {
 	s.leave(p.tables, old, next, now)
 	next.moved = nil
 	s.now, s.flipped = next, now
-	p.sweeper.clientsLeft = p.sweeper.clientsLeft || next.remembers()
+	if next.remembers() {
+		p.sweeper.clientsLeft.Store(true)
+	}
 }
 
 // view is the version as the program reads it.
