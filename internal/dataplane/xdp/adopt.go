@@ -19,7 +19,7 @@ func (p *Plane) adopt() error {
 	if err := p.tables.Adopt(); err != nil {
 		return err
 	}
-	err := p.tables.EachVIP(func(key table.BalancerVipKey, number uint32) error {
+	err := p.tables.VIPs.Each(func(key table.BalancerVipKey, number uint32) error {
 		vip := table.VIPOf(key)
 		s, err := adoptService(p.tables, number, p.clock())
 		if err != nil {

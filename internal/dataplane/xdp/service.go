@@ -72,7 +72,7 @@ func (p *Plane) delete(vip lb.VIP) error {
 	if !known {
 		return nil
 	}
-	if err := p.tables.DeleteVIP(table.VIPKey(vip)); err != nil {
+	if err := p.tables.VIPs.Delete(table.VIPKey(vip)); err != nil {
 		return fmt.Errorf("vip %s: %w", vip, err)
 	}
 	now := p.tables.Grace.Now()

@@ -61,7 +61,7 @@ func TestDeleteFails(t *testing.T) {
 			t.Errorf("after Update without %s: %d backends in use, %v", name, programmed.InUse(), err)
 		}
 		number := uint32(0)
-		err = p.tables.EachVIP(func(_ table.BalancerVipKey, n uint32) error {
+		err = p.tables.VIPs.Each(func(_ table.BalancerVipKey, n uint32) error {
 			number = n
 			return nil
 		})

@@ -234,7 +234,7 @@ func (p *Plane) publish(vip lb.VIP, s *service, next *version, known bool) error
 		err = p.tables.Flip(number.Base, view)
 	}
 	if err == nil && !known {
-		err = p.tables.PutVIP(table.VIPKey(vip), number.Base)
+		err = p.tables.VIPs.Put(table.VIPKey(vip), number.Base)
 	}
 	if err != nil {
 		err = errors.Join(err, s.now.properties.write(p.tables, number.Base, view, &next.properties))

@@ -272,7 +272,7 @@ func stats(t *testing.T, p *xdp.Unattached) dataplane.Stats {
 func serviceNumber(t *testing.T, p *xdp.Unattached, vip lb.VIP) uint32 {
 	t.Helper()
 	numbers := map[table.BalancerVipKey]uint32{}
-	must(t, p.Tables.EachVIP(func(key table.BalancerVipKey, number uint32) error {
+	must(t, p.Tables.VIPs.Each(func(key table.BalancerVipKey, number uint32) error {
 		numbers[key] = number
 		return nil
 	}))

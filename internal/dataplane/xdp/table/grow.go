@@ -130,15 +130,15 @@ func copyVIPs(pins string, to, from *ebpf.Map) error {
 	if err != nil {
 		return err
 	}
-	source, target := &Tables{}, &Tables{secrets: secrets}
-	source.Maps.Vips, target.Maps.Vips = from, to
-	if source.vips, err = from.Memory(); err != nil {
+	source, err := newVIPs(from, secrets)
+	if err != nil {
 		return err
 	}
-	if target.vips, err = to.Memory(); err != nil {
+	target, err := newVIPs(to, secrets)
+	if err != nil {
 		return err
 	}
-	return source.EachVIP(target.PutVIP)
+	return source.Each(target.Put)
 }
 
 // GrowSessions gives the tables of NAT sessions the size that the capacity says. They begin

@@ -17,7 +17,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -54,11 +53,10 @@ type Tables struct {
 	details        *ebpf.Memory
 	egress         *ebpf.Memory
 	remotes        *ebpf.Memory
-	vips           *ebpf.Memory
+	VIPs           *VIPs
 	before         *ebpf.Memory // new_flows_before
 	serviceDetails *ebpf.Memory // service_details
 	clientIdle     *ebpf.Memory
-	stores         atomic.Uint32 // of orderStores
 
 	Grace    *Grace
 	endGrace func()
@@ -136,7 +134,7 @@ func Open(pins string, capacity Capacity, synchronize func() error) (_ *Tables, 
 		return nil, openError(pins, err)
 	}
 	t.ByName, t.spec = maps.Clone(collection.Maps), compiled
-	err = errors.Join(collection.Assign(&t.Maps), t.mapMemory(), t.setSecrets())
+	err = errors.Join(collection.Assign(&t.Maps), t.setSecrets(), t.mapMemory())
 	if err == nil {
 		t.Sessions, t.Pending = &Sessions{secrets: t.secrets.PlaceSecrets}, &Sessions{secrets: t.secrets.PlaceSecrets}
 		err = errors.Join(t.Sessions.open(t.Maps.NatSessions), t.Pending.open(t.Maps.NatPending))
@@ -229,7 +227,7 @@ func (t *Tables) mapMemory() error {
 	t.rings, errs[1] = t.Maps.Rings.Memory()
 	t.backends, errs[2] = t.Maps.Backends.Memory()
 	t.details, errs[3] = t.Maps.BackendDetails.Memory()
-	t.vips, errs[4] = t.Maps.Vips.Memory()
+	t.VIPs, errs[4] = newVIPs(t.Maps.Vips, t.secrets)
 	t.before, errs[5] = t.Maps.NewFlowsBefore.Memory()
 	t.serviceDetails, errs[6] = t.Maps.ServiceDetails.Memory()
 	t.clientIdle, errs[7] = t.Maps.ClientIdle.Memory()

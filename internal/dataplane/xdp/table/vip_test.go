@@ -23,11 +23,11 @@ func TestVIPTable(t *testing.T) {
 	for range 20_000 {
 		key := VIPKey(lb.VIP{Address: netip.AddrFrom4([4]byte{10, 1, 1, byte(random.IntN(256))}), Port: 80, Protocol: lb.TCP})
 		if _, there := want[key]; there || len(want) == 60 { // of 64 places
-			must(t, table.DeleteVIP(key))
+			must(t, table.VIPs.Delete(key))
 			delete(want, key)
 		} else {
 			number := random.Uint32N(1000) + 1
-			if err := table.PutVIP(key, number); err == nil {
+			if err := table.VIPs.Put(key, number); err == nil {
 				want[key] = number
 			} else if !placesAreTaken(t, table, key) {
 				t.Fatal(err)
@@ -35,7 +35,7 @@ func TestVIPTable(t *testing.T) {
 		}
 	}
 	have := map[BalancerVipKey]uint32{}
-	err := table.EachVIP(func(key BalancerVipKey, number uint32) error {
+	err := table.VIPs.Each(func(key BalancerVipKey, number uint32) error {
 		have[key] = number
 		return nil
 	})
@@ -43,10 +43,10 @@ func TestVIPTable(t *testing.T) {
 		t.Errorf("table %v, error %v, want %v", have, err, want)
 	}
 	for key := range want {
-		must(t, table.DeleteVIP(key))
+		must(t, table.VIPs.Delete(key))
 	}
 	for place := range elements(BalancerMapVips, table.Maps.Vips) {
-		found, err := read[BalancerVipPlace](table.vips, place)
+		found, err := read[BalancerVipPlace](table.VIPs.places, place)
 		if err != nil || found.Number == vipDeleted && nextIsUnused(t, table, place) {
 			t.Errorf("place %d: number %d, error %v", place, found.Number, err)
 		}
@@ -59,7 +59,7 @@ func TestVIPTable(t *testing.T) {
 // placesAreTaken reports whether VIPs have all places where a VIP may be.
 func placesAreTaken(t *testing.T, table *Tables, key BalancerVipKey) bool {
 	taken := true
-	err := table.search(key, func(_ uint32, found BalancerVipPlace) bool {
+	err := table.VIPs.search(key, func(_ uint32, found BalancerVipPlace) bool {
 		taken = found.Number != vipUnused && found.Number != vipDeleted
 		return taken
 	})
@@ -77,24 +77,24 @@ func TestVIPPlacesAreSecret(t *testing.T) {
 		key := VIPKey(lb.VIP{
 			Address: netip.AddrFrom4([4]byte{10, 1, 2, byte(port >> 16)}), Port: uint16(port), Protocol: lb.TCP,
 		})
-		after := (nodes[0].vipHome(key) - nodes[0].vipHome(victim)) & mask
+		after := (nodes[0].VIPs.home(key) - nodes[0].VIPs.home(victim)) & mask
 		if after >= vipSearch || placed[after] {
 			continue
 		}
 		placed[after] = true
 		for _, node := range nodes {
-			must(t, node.PutVIP(key, uint32(len(placed))))
+			must(t, node.VIPs.Put(key, uint32(len(placed))))
 		}
 	}
-	if err := nodes[0].PutVIP(victim, 777); err == nil {
+	if err := nodes[0].VIPs.Put(victim, 777); err == nil {
 		t.Fatalf("%d VIPs keep none out of the table that they are for", len(placed))
 	}
-	must(t, nodes[1].PutVIP(victim, 777))
+	must(t, nodes[1].VIPs.Put(victim, 777))
 }
 
 func nextIsUnused(t *testing.T, table *Tables, place uint32) bool {
 	t.Helper()
-	next, err := read[BalancerVipPlace](table.vips, (place+1)&(elements(BalancerMapVips, table.Maps.Vips)-1))
+	next, err := read[BalancerVipPlace](table.VIPs.places, (place+1)&(elements(BalancerMapVips, table.Maps.Vips)-1))
 	must(t, err)
 	return next.Number == vipUnused
 }
@@ -109,8 +109,8 @@ func TestVIPPlaceDistribution(t *testing.T) {
 		"last byte":  func(uint64) uint64 { return 1<<38 | 1<<9 },
 	} {
 		table := openTables(t, Capacity{Services: 512})
-		for i := range table.secrets.VipSecrets {
-			table.secrets.VipSecrets[i] = secret(uint64(i + 1))
+		for i := range table.VIPs.secrets {
+			table.VIPs.secrets[i] = secret(uint64(i + 1))
 		}
 		homes := map[uint32]bool{}
 		for i := range 512 {
@@ -118,8 +118,8 @@ func TestVIPPlaceDistribution(t *testing.T) {
 			if i >= 256 {
 				vip = lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: uint16(1000 + i), Protocol: lb.TCP}
 			}
-			homes[table.vipHome(VIPKey(vip))] = true
-			if err := table.PutVIP(VIPKey(vip), uint32(i+1)); err != nil {
+			homes[table.VIPs.home(VIPKey(vip))] = true
+			if err := table.VIPs.Put(VIPKey(vip), uint32(i+1)); err != nil {
 				t.Fatalf("%s: VIP %d of 512: %v", name, i, err)
 			}
 		}
