@@ -48,6 +48,14 @@ func (a *addresses) among(pl *plan) map[lb.BackendID]lb.VIP {
 	return found
 }
 
+// farEnd is where packets for a backend are sent to.
+func farEnd(b lb.Backend) netip.Addr {
+	if b.TunnelEnd.IsValid() {
+		return b.TunnelEnd
+	}
+	return b.Address
+}
+
 // recheck queues the services with backends at addresses that have become VIPs, or no
 // longer are.
 func (p *Plane) recheck() {

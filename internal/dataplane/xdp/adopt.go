@@ -50,18 +50,15 @@ func adoptService(t *table.Tables, number uint32, now time.Duration) (*service, 
 	if err != nil {
 		return nil, err
 	}
-	if err := v.properties.adopt(t, number, &raw, v.slots); err != nil {
-		return nil, err
-	}
-	s := &service{
+	at, err := t.AdoptService(number, &raw, func(record uint32) bool { return named(v.slots, record) != nil })
+	v.options = at.Options
+	return &service{
+		Service:  at,
 		now:      v,
-		number:   table.Extent{Base: number, Size: 1},
-		active:   uint32(raw.Active & 1),
 		features: program.AllFeatures, // as long as only an earlier agent knows
 		gone:     dataplane.Traffic{Packets: detail.Gone.Packets, Bytes: detail.Gone.Bytes, NewFlows: detail.GoneFlows},
 		flows:    flowCounts{forgotten: detail.Forgotten},
-	}
-	return s, s.reserve(t)
+	}, err
 }
 
 func adoptVersion(t *table.Tables, view table.BalancerView, now time.Duration) (*version, error) {
@@ -73,38 +70,17 @@ func adoptVersion(t *table.Tables, view table.BalancerView, now time.Duration) (
 	if err != nil {
 		return nil, err
 	}
-	v := &version{
-		ring:     tracking.Adopt(entries, previous, now),
-		entries:  table.Extent{Base: view.RingBase, Size: table.Chunks(view.RingSize, int(view.Slots))},
-		previous: table.Extent{Base: view.PreviousBase, Size: table.Chunks(view.PreviousSize, int(view.Slots))},
-		table:    table.Extent{Base: view.BackendBase, Size: uint32(view.Slots)},
-		counters: table.Extent{Base: view.StatsBase, Size: uint32(view.Slots)},
-		slots:    make([]slot, view.Slots),
-		flags:    table.BalancerViewFlag(view.Flags),
-	}
+	v := &version{ring: tracking.Adopt(entries, previous, now), slots: make([]slot, view.Slots), flags: table.BalancerViewFlag(view.Flags)}
 	for i := range v.slots {
 		one := &v.slots[i]
-		if one.Backend, one.detail, err = t.ReadBackend(view.BackendBase + uint32(i)); err != nil {
+		if one.Backend, one.Detail, err = t.ReadBackend(view.BackendBase + uint32(i)); err != nil {
 			return nil, err
 		}
 		one.wasUsable = one.usable()
 		one.device = one.has(table.BalancerBackendFlagBACKEND_HANDOVER)
-		if one.newFlowsBefore, err = t.NewFlowsBefore(view.StatsBase + uint32(i)); err != nil {
+		if one.NewFlowsBefore, err = t.NewFlowsBefore(view.StatsBase + uint32(i)); err != nil {
 			return nil, err
 		}
 	}
 	return v, nil
-}
-
-// reserve marks the elements of an adopted service as used.
-func (s *service) reserve(t *table.Tables) error {
-	if err := t.Numbers.Reserve(s.number); err != nil {
-		return err
-	}
-	for _, m := range s.now.memory(t) {
-		if err := m.Reserve(m.extent); err != nil {
-			return err
-		}
-	}
-	return t.Counters.Reserve(s.now.counters)
 }

@@ -12,6 +12,10 @@ import (
 
 // catalog has the services in the tables, and the lock under which they change.
 type catalog struct {
+	tables *table.Tables
+	// shown is called when packets see a version of a service with its backends from base on,
+	// before the elements of the one before are retired.
+	shown func(vip lb.VIP, v *version, base uint32)
 	// mu guards the fields below and every write to the tables. It is never held
 	// while waiting for a grace period, the kernel's verifier, the resolver or a
 	// caller.
@@ -43,17 +47,33 @@ func (c *catalog) owners(ctx context.Context) (owners map[uint32]*owner, err err
 	err = c.with(ctx, func() error {
 		owners = make(map[uint32]*owner, len(c.services))
 		for vip, s := range c.services {
-			owners[s.number.Base] = &owner{vip: vip, s: s, now: s.now, idle: s.idle}
+			owners[s.Number.Base] = &owner{vip: vip, s: s, now: s.now, idle: s.idle}
 		}
 		return nil
 	})
 	return owners, err
 }
 
+// show makes packets see the next version of a service, if it differs for them from the present
+// one; mu is held.
+func (c *catalog) show(vip lb.VIP, s *service, next *version, w table.Writes) error {
+	w.Shown = func(backends table.Extent) { c.shown(vip, next, backends.Base) }
+	done, err := c.tables.Commit(&s.Service, &w)
+	if err != nil {
+		return err
+	}
+	if done.Shown {
+		c.services[vip] = s
+		s.leave(c.tables, next, done)
+	}
+	s.now = next
+	return nil
+}
+
 // serves reports whether there is a service of that number; mu is held.
 func (c *catalog) serves(number uint32) bool {
 	for _, s := range c.services {
-		if s.number.Base == number {
+		if s.Number.Base == number {
 			return true
 		}
 	}

@@ -17,7 +17,6 @@ import (
 
 // clients is the affinity of clients: all flows of a client go to one backend.
 type clients struct {
-	flagged
 	// hashed is set if the client's port is not part of the ring's hash.
 	hashed bool
 	// idle is how long a client may begin no flow and still be remembered; 0 if
@@ -44,17 +43,7 @@ func (c *clients) flags() table.BalancerViewFlag {
 		when(c.idle > 0, table.BalancerViewFlagVIEW_REMEMBER_CLIENTS)
 }
 
-func (c *clients) same(old property) bool { return c.idle == old.(*clients).idle }
-
-func (c *clients) write(t *table.Tables, number, _ uint32, _ property) error {
-	return t.WriteClientIdle(number, uint64(c.idle))
-}
-
-func (c *clients) adopt(t *table.Tables, number uint32, _ *table.BalancerService, _ []slot) error {
-	idle, err := t.ReadClientIdle(number)
-	c.idle = time.Duration(idle)
-	return err
-}
+func (c *clients) option(o *table.Options, _ []slot, _ *table.Options) { o.ClientIdle = uint64(c.idle) }
 
 // remembers reports whether packets look for their clients' records.
 func (v *version) remembers() bool {
@@ -65,7 +54,7 @@ func (v *version) remembers() bool {
 // a service.
 func (o *owner) keepsClient(c *table.BalancerClient, now uint64) bool {
 	age := time.Duration(int64(now - c.Seen))
-	return o != nil && o.now.remembers() && age <= o.now.properties.clients.idle+idleSlack && named(o.now.slots, c.Backend) != nil
+	return o != nil && o.now.remembers() && age <= time.Duration(o.now.options.ClientIdle)+idleSlack && named(o.now.slots, c.Backend) != nil
 }
 
 // clientSweepInterval is how often records of clients that aren't used are looked for.

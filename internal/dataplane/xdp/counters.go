@@ -26,76 +26,22 @@ type leaver struct {
 	after table.Ticket
 }
 
-// before is the value of the slot's counter when the backend got it, less the backend's
-// traffic on another counter.
-func (s *slot) before() dataplane.Traffic {
-	return dataplane.Traffic{Packets: s.detail.Before.Packets, Bytes: s.detail.Before.Bytes, NewFlows: s.newFlowsBefore}
-}
-
-// begin sets the value that before returns.
-func (s *slot) begin(before dataplane.Traffic) {
-	s.detail.Before = table.BalancerTraffic{Packets: before.Packets, Bytes: before.Bytes}
-	s.newFlowsBefore = before.NewFlows
-}
-
-// stageCounters records the values of the counters of the slots begun, which are exact: these
-// counters count nothing at present. If there are more slots than counters in the row, all
-// slots get others, which begin with the present values of the former ones.
-func (v *version) stageCounters(t *table.Tables, counters *table.CounterReader, begun []uint16) (err error) {
-	counted := make([]dataplane.Traffic, len(v.slots))
-	if len(v.slots) > int(v.counters.Size) {
-		v.moved = make([]dataplane.Traffic, v.counters.Size)
-		fresh := make([]bool, len(v.slots))
-		for _, n := range begun {
-			fresh[n] = true
-		}
-		for n := range v.moved {
-			if !v.slots[n].taken() || fresh[n] {
-				continue
-			}
-			if v.moved[n], err = counters.Read(v.counters.Base + uint32(n)); err != nil {
-				return err
-			}
-			counted[n] = v.moved[n].Sub(v.slots[n].before())
-			begun = append(begun, uint16(n))
-		}
-		row, err := table.AllocCounters(t, len(v.slots))
-		if err != nil {
-			return err
-		}
-		v.counters = row
-	}
-	slices.Sort(begun)
-	for _, n := range begun {
-		index := v.counters.Base + uint32(n)
-		before, err := counters.Read(index)
-		if err != nil {
-			return err
-		}
-		v.slots[n].begin(before.Sub(counted[n]))
-		if err := table.WriteNewFlowsBefore(t, index, v.slots[n].newFlowsBefore); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // leave notes the counters of backends that have left, or moved, with a version.
-func (s *service) leave(t *table.Tables, old, next *version, now table.Ticket) {
-	moved := next.moved != nil
-	for i := range old.counters.Size {
-		counter := table.Extent{Base: old.counters.Base + i, Size: 1}
-		one := slotAt(old.slots, i)
+func (s *service) leave(t *table.Tables, next *version, done table.Committed) {
+	moved, row := done.Moved != nil, done.Before.Counters
+	for i := range row.Size {
+		counter := table.Extent{Base: row.Base + i, Size: 1}
+		one := slotAt(s.now.slots, i)
 		if one == nil {
 			if moved {
-				t.Counters.Retire(counter, now)
+				t.Counters.Retire(counter, s.Flipped)
 			}
 			continue
 		}
-		l := leaver{backend: one.record(uint16(i)), before: one.before(), counter: counter, moved: moved, after: now}
+		l := leaver{backend: one.record(uint16(i)), before: one.Before(), counter: counter, moved: moved, after: s.Flipped}
 		stays := named(next.slots, l.backend) != nil
 		if stays && moved {
-			l.before = next.moved[i]
+			l.before = done.Moved[i]
 		}
 		if !stays || moved {
 			s.leaving = append(s.leaving, l)
@@ -151,15 +97,14 @@ func (s *service) retireTraffic(t *table.Tables, quiet table.Ticket, read func(c
 			s.gone = s.gone.Add(sums[i])
 		} else {
 			if now == s.now { // others read it
-				now = s.now.next()
-				now.learned = s.now.learned
+				now = s.now.clone()
 			}
 			number := l.backend & 0xffff
 			one := &now.slots[number]
-			one.begin(one.before().Sub(sums[i]))
+			one.Begin(one.Before().Sub(sums[i]))
 			errs = append(errs,
-				table.WriteBefore(t, now.table.Base+number, one.detail.Before),
-				table.WriteNewFlowsBefore(t, now.counters.Base+number, one.newFlowsBefore))
+				table.WriteBefore(t, s.Backends.Base+number, one.Detail.Before),
+				table.WriteNewFlowsBefore(t, s.Counters.Base+number, one.NewFlowsBefore))
 		}
 		if l.moved {
 			t.Counters.Release(l.counter)
@@ -167,7 +112,7 @@ func (s *service) retireTraffic(t *table.Tables, quiet table.Ticket, read func(c
 	}
 	s.now, s.leaving = now, waiting
 	return errors.Join(append(errs,
-		table.WriteServiceDetail(t, s.number.Base, unsafe.Offsetof(table.BalancerServiceDetail{}.Gone), table.BalancerTraffic{Packets: s.gone.Packets, Bytes: s.gone.Bytes}),
-		table.WriteServiceDetail(t, s.number.Base, unsafe.Offsetof(table.BalancerServiceDetail{}.GoneFlows), s.gone.NewFlows),
+		table.WriteServiceDetail(t, s.Number.Base, unsafe.Offsetof(table.BalancerServiceDetail{}.Gone), table.BalancerTraffic{Packets: s.gone.Packets, Bytes: s.gone.Bytes}),
+		table.WriteServiceDetail(t, s.Number.Base, unsafe.Offsetof(table.BalancerServiceDetail{}.GoneFlows), s.gone.NewFlows),
 	)...)
 }

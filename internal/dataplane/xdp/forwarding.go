@@ -4,7 +4,6 @@ package xdp
 
 import (
 	"time"
-	"unsafe"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
@@ -13,7 +12,6 @@ import (
 
 // forwarding is the mode in which a service's packets reach its backends.
 type forwarding struct {
-	flagged
 	mode lb.Forward
 	// overlay is set if clients' packets arrive inside VXLAN or Geneve.
 	overlay bool
@@ -61,13 +59,4 @@ func (f *forwarding) flags() table.BalancerViewFlag {
 	}
 }
 
-func (f *forwarding) same(old property) bool { return f.natIdle == old.(*forwarding).natIdle }
-
-func (f *forwarding) write(t *table.Tables, number, _ uint32, _ property) error {
-	return table.WriteService(t, number, unsafe.Offsetof(table.BalancerService{}.NatIdle), f.natIdle)
-}
-
-func (f *forwarding) adopt(_ *table.Tables, _ uint32, s *table.BalancerService, _ []slot) error {
-	f.natIdle = s.NatIdle
-	return nil
-}
+func (f *forwarding) option(o *table.Options, _ []slot, _ *table.Options) { o.NatIdle = f.natIdle }

@@ -62,6 +62,12 @@ func (b *balanced) open() {
 
 // Update implements dataplanetest.Subject.
 func (b *balanced) Update(backends []dataplanetest.Backend, reachable func(netip.AddrPort) bool) error {
+	_, err := b.plane.Update(context.Background(), b.serve(backends, reachable))
+	return err
+}
+
+// serve returns the service with these backends, and makes the others unreachable.
+func (b *balanced) serve(backends []dataplanetest.Backend, reachable func(netip.AddrPort) bool) *lb.Service {
 	svc := b.service
 	svc.Backends = nil
 	for _, one := range backends {
@@ -70,8 +76,7 @@ func (b *balanced) Update(backends []dataplanetest.Backend, reachable func(netip
 	for _, id := range b.ids {
 		b.hops.lost[id.Addr()] = !reachable(id)
 	}
-	_, err := b.plane.Update(context.Background(), &svc)
-	return err
+	return &svc
 }
 
 // Pass implements dataplanetest.Subject: it moves all timestamps into the past.
@@ -94,7 +99,7 @@ func (b *balanced) Pass(d time.Duration) error {
 // Sweep implements dataplanetest.Subject: a change has to be over for it.
 func (b *balanced) Sweep() error {
 	if s := b.plane.services[b.service.VIP]; s != nil {
-		if err := b.plane.tables.Grace.Wait(b.t.Context(), s.flipped); err != nil {
+		if err := b.plane.tables.Grace.Wait(b.t.Context(), s.Flipped); err != nil {
 			return err
 		}
 	}
@@ -178,7 +183,7 @@ func (b *balanced) State() (dataplanetest.State, error) {
 	if err := b.compareTraffic(); err != nil {
 		return state, err
 	}
-	one := stats[s.number.Base]
+	one := stats[s.Number.Base]
 	state.Counts = dataplanetest.Counts{Hits: one.Hits, Misses: one.Misses, Inserts: one.Inserts}
 	return state, b.plane.tables.EachFlow(func(uint64, *table.BalancerFlow) { state.Recorded++ })
 }

@@ -34,14 +34,6 @@ func target(svc *lb.Service, b lb.Backend) nexthop.Target {
 	return nexthop.Target{Address: b.Address, OnLink: svc.Forward == lb.L2DSR, MAC: b.MAC, Handover: svc.Forward.Translates()}
 }
 
-// farEnd is where packets for a backend are sent to.
-func farEnd(b lb.Backend) netip.Addr {
-	if b.TunnelEnd.IsValid() {
-		return b.TunnelEnd
-	}
-	return b.Address
-}
-
 // remote is the far end of the packets' path: of a tunnel or, if packets are
 // translated here or on another node, the backend itself.
 func remote(svc *lb.Service, b lb.Backend) netip.Addr {
@@ -69,7 +61,7 @@ func vlan(svc *lb.Service, b lb.Backend, hop nexthop.Hop) uint16 {
 // entry returns a backend's slot, without the fields that slot.after sets.
 func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop) slot {
 	e := slot{
-		Backend: table.Backend{
+		Slot: table.Slot{Backend: table.Backend{
 			BalancerBackend: table.BalancerBackend{Destination: hop.Destination},
 			BalancerEgress: table.BalancerEgress{
 				Source:  hop.Source,
@@ -79,13 +71,12 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop) slot {
 				Forward: uint8(slices.Index(forwards(), svc.Forward)),
 			},
 			Remote: remote(svc, b).As16(),
-		},
-		detail: table.BalancerBackendDetail{
+		}, Detail: table.BalancerBackendDetail{
 			Address: b.Address.As16(),
 			Port:    table.WirePort(b.Port),
 			Mac:     b.MAC,
 			Segment: svc.SegmentOf(b).ID,
-		},
+		}},
 	}
 	e.Flags = uint8(when(hop.Index != 0 && !b.Down, table.BalancerBackendFlagBACKEND_USABLE) |
 		when(b.Weight > 0, table.BalancerBackendFlagBACKEND_NEW_FLOWS) |

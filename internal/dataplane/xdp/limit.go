@@ -4,7 +4,6 @@ package xdp
 
 import (
 	"time"
-	"unsafe"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
@@ -18,7 +17,6 @@ const limitWindow = uint64(time.Second) << table.BalancerLimitTimeLIMIT_TIME_SHI
 // limits are a service's limits as the program has them: the time between two new
 // flows; 0 is unlimited.
 type limits struct {
-	flagged
 	service, source uint64
 }
 
@@ -41,19 +39,6 @@ func (l *limits) flags() table.BalancerViewFlag {
 	return when(*l != (limits{}), table.BalancerViewFlagVIEW_LIMITS)
 }
 
-func (l *limits) same(old property) bool { return *l == *old.(*limits) }
-
-// write stores the limits. Packets may be using them: each is one store, and the
-// used part of a limit stays.
-func (l *limits) write(t *table.Tables, number, _ uint32, _ property) error {
-	at := unsafe.Offsetof(table.BalancerService{}.Limit)
-	if err := table.WriteService(t, number, at+unsafe.Offsetof(table.BalancerLimit{}.Interval), l.service); err != nil {
-		return err
-	}
-	return table.WriteService(t, number, at+unsafe.Offsetof(table.BalancerLimit{}.SourceInterval), l.source)
-}
-
-func (l *limits) adopt(_ *table.Tables, _ uint32, s *table.BalancerService, _ []slot) error {
-	l.service, l.source = s.Limit.Interval, s.Limit.SourceInterval
-	return nil
+func (l *limits) option(o *table.Options, _ []slot, _ *table.Options) {
+	o.Interval, o.SourceInterval = l.service, l.source
 }

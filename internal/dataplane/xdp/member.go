@@ -94,7 +94,7 @@ func (s *sharing) flags() table.BalancerViewFlag {
 // membersOf returns the members of a service. A balancer whose MAC address isn't known yet is
 // missing: its packets are balanced once more, mostly to the same backend. With DSR the
 // members are the nodes to which packets are relayed, as limits don't count packets from them.
-func membersOf(pl plan) members {
+func membersOf(pl *plan) members {
 	m := members{}
 	shared := &pl.svc.Membership
 	for _, station := range pl.balancers {

@@ -37,11 +37,11 @@ type paths struct {
 
 // newPaths returns paths for as many probes as there can be backends. The programs for probes
 // have no NAT: GrowSessions doesn't change the tables that they read.
-func newPaths(c *catalog, t *table.Tables, cfg Config) *paths {
+func newPaths(c *catalog, cfg Config) *paths {
 	return &paths{
 		catalog: c, open: make(map[lb.VIP]map[uint32]*path), taken: make(map[uint32]struct{}),
 		config: healthpath.Config{
-			Tables: maps.Clone(t.ByName), Seed: cfg.Seed, Targets: min(t.Capacity.Backends, healthpath.MaxTargets), Log: cfg.Log,
+			Tables: maps.Clone(c.tables.ByName), Seed: cfg.Seed, Targets: min(c.tables.Capacity.Backends, healthpath.MaxTargets), Log: cfg.Log,
 		},
 	}
 }
@@ -132,7 +132,7 @@ func (w *paths) add(sender *healthpath.Sender, vip lb.VIP, id lb.BackendID) (num
 		w.last = (w.last + 1) % uint32(w.config.Targets)
 	}
 	one := &path{sender: sender, backend: id}
-	if err := one.point(w.last, s.now.place(id)); err != nil {
+	if err := one.point(w.last, s.now.place(id, s.Backends.Base)); err != nil {
 		return 0, fmt.Errorf("%w: %w", health.ErrLocal, err)
 	}
 	if w.open[vip] == nil {
@@ -161,13 +161,13 @@ func (w *paths) remove(vip lb.VIP, number uint32) {
 }
 
 // repoint points the paths of a service to where its backends are in a version that
-// packets see; nil without a service. The places of the version before are not retired
+// packets see, from base on; nil without a service. The places of the version before are not retired
 // yet.
-func (w *paths) repoint(vip lb.VIP, v *version) {
+func (w *paths) repoint(vip lb.VIP, v *version, base uint32) {
 	for number, one := range w.open[vip] {
 		var place uint32
 		if v != nil {
-			place = v.place(one.backend)
+			place = v.place(one.backend, base)
 		}
 		if err := one.point(number, place); err != nil {
 			w.config.Log.Warn("probes reach the wrong backend", "vip", vip, "backend", one.backend, "error", err)

@@ -6,44 +6,21 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
-	"unsafe"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/nexthop"
 )
 
-// peerLookup decides on packets of other nodes' sessions. It lists the nodes, in order, to
+// peerLookup decides on packets of other nodes' sessions: it lists the nodes, in order, to
 // which a packet without a session on this node is relayed, and the backend of this node
 // that gets a new flow relayed here.
-type peerLookup struct {
-	flagged
-	order table.BalancerPeerLookup
-	// local is the slot of that backend, plus 1; 0 if there is none.
-	local uint16
-}
+type peerLookup struct{ flagged }
 
-func (l *peerLookup) describe(*lb.Service) {}
+func (peerLookup) describe(*lb.Service) {}
 
-func (l *peerLookup) stage(_ *table.Tables, slots []slot, _ property) error {
-	l.find(slots)
-	return nil
-}
-
-// find finds both among these slots.
-func (l *peerLookup) find(slots []slot) { l.order, l.local = lookupOrder(slots), newestLocal(slots) }
-
-func (l *peerLookup) same(old property) bool { return *l == *old.(*peerLookup) }
-
-func (l *peerLookup) write(t *table.Tables, number, _ uint32, _ property) error {
-	return errors.Join(
-		table.WriteService(t, number, unsafe.Offsetof(table.BalancerService{}.PeerLookup), l.order),
-		table.WriteService(t, number, unsafe.Offsetof(table.BalancerService{}.Local), l.local))
-}
-
-func (l *peerLookup) adopt(_ *table.Tables, _ uint32, s *table.BalancerService, _ []slot) error {
-	l.order, l.local = s.PeerLookup, s.Local
-	return nil
+func (peerLookup) option(o *table.Options, slots []slot, _ *table.Options) {
+	o.PeerLookup, o.Local = lookupOrder(slots), newestLocal(slots)
 }
 
 // newestLocal is the slot of this node's newest usable backend, plus 1. Other nodes may

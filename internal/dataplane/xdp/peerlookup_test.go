@@ -14,10 +14,10 @@ import (
 
 func TestRoundOf(t *testing.T) {
 	at := func(last byte, flags table.BalancerBackendFlag) slot {
-		return slot{Backend: table.Backend{
+		return slot{Slot: table.Slot{Backend: table.Backend{
 			BalancerBackend: table.BalancerBackend{Destination: [6]byte{2, 0, 0, 0, 1, last}, Flags: uint8(flags)},
 			BalancerEgress:  table.BalancerEgress{Source: [6]byte{2, 0, 0, 0, 1, 0}},
-		}}
+		}}}
 	}
 	relay := table.BalancerBackendFlagBACKEND_RELAY | table.BalancerBackendFlagBACKEND_USABLE
 	fallen := func(last byte) slot {
@@ -70,7 +70,7 @@ func TestLookupWithoutFreedSlots(t *testing.T) {
 	}
 	want := func(when string, want table.BalancerPeerLookup) {
 		t.Helper()
-		s, err := p.tables.ReadService(p.services[svc.VIP].number.Base)
+		s, err := p.tables.ReadService(p.services[svc.VIP].Number.Base)
 		if err != nil || s.PeerLookup != want {
 			t.Errorf("%s: %+v, want %+v (%v)", when, s.PeerLookup, want, err)
 		}
@@ -99,7 +99,7 @@ func TestDisableFormerNodes(t *testing.T) {
 	at := func(b lb.Backend, flags table.BalancerBackendFlag) slot {
 		s := slot{backend: &b}
 		s.Flags = uint8(flags)
-		s.detail.Address, s.detail.Port = b.Address.As16(), table.WirePort(b.Port)
+		s.Detail.Address, s.Detail.Port = b.Address.As16(), table.WirePort(b.Port)
 		return s
 	}
 	relay := usable | table.BalancerBackendFlagBACKEND_RELAY

@@ -33,10 +33,11 @@ type plan struct {
 	// ring is the input of the ring's construction: a backend that can't be used, or
 	// is down, has no weight. size counts it all the same, so that a neighbour or a
 	// server that comes and goes doesn't change the ring's size. indexes is the ring,
-	// if it is another one than before.
+	// if it is built: if it is another one than before.
 	ring    []maglev.Backend
 	size    int
 	indexes []uint16
+	built   bool
 	// devices are those at which packets have to be handed over, with a bridge's
 	// ports.
 	devices []handoverDevice
@@ -89,6 +90,7 @@ func (pl *plan) build(seed uint64, before *version) (err error) {
 	}
 	if before == nil || !before.builtFrom(pl.ring, pl.size) {
 		pl.indexes, err = maglev.Build(seed, pl.size, pl.ring)
+		pl.built = true
 	}
 	return err
 }

@@ -112,7 +112,6 @@ var (
 // Plane is the XDP data plane of one node. It implements dataplane.DataPlane.
 type Plane struct {
 	config   Config
-	tables   *table.Tables
 	resolver Resolver
 	// epoch is the zero of the tracking's clock.
 	epoch    time.Time
@@ -187,14 +186,13 @@ func newPlane(cfg Config, hops Resolver) (*Plane, error) {
 	}
 	p := &Plane{
 		config:    cfg,
-		tables:    tables,
 		resolver:  hops,
 		programs:  programs,
 		epoch:     time.Now(),
 		stale:     dataplane.NewStaleQueue(),
 		refusals:  refusals,
 		done:      make(chan struct{}),
-		catalog:   &catalog{services: make(map[lb.VIP]*service)},
+		catalog:   &catalog{tables: tables, services: make(map[lb.VIP]*service)},
 		addresses: newAddresses(tables),
 		members:   newMemberTable(tables),
 		handover: program.NewHandover(program.HandoverConfig{
@@ -202,7 +200,13 @@ func newPlane(cfg Config, hops Resolver) (*Plane, error) {
 		}),
 	}
 	p.loader = &loader{catalog: p.catalog, programs: programs, handover: p.handover}
-	p.sweeper, p.paths = newSweeper(p.catalog, tables, cfg, p.show), newPaths(p.catalog, tables, cfg)
+	p.sweeper, p.paths = newSweeper(p.catalog, cfg), newPaths(p.catalog, cfg)
+	p.shown = func(vip lb.VIP, v *version, base uint32) {
+		p.paths.repoint(vip, v, base)
+		if v.remembers() {
+			p.sweeper.clientsLeft.Store(true)
+		}
+	}
 	hops.Notify(p.stale.Add)
 	if err := p.begin(); err != nil {
 		return nil, errors.Join(err, p.Close())

@@ -3,9 +3,6 @@
 package xdp
 
 import (
-	"errors"
-	"slices"
-
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
@@ -20,20 +17,9 @@ type property interface {
 	// view.
 	needs() program.Features
 	flags() table.BalancerViewFlag
-	// stage completes it for a version with these slots, in the place of old, and
-	// writes to free elements of the tables. On an error nothing is taken.
-	stage(t *table.Tables, slots []slot, old property) error
-	// same reports whether it is the same as old for packets.
-	same(old property) bool
-	// write stores it for the service of that number, in a view that is not in use,
-	// in the place of old. State that all views of a service share is in effect
-	// from then on.
-	write(t *table.Tables, number, view uint32, old property) error
-	// retire frees elements that next doesn't use, once the ticket is over. Next is
-	// nil if the service is deleted.
-	retire(t *table.Tables, number uint32, next property, after table.Ticket) error
-	// adopt reads the property from an earlier agent's tables.
-	adopt(t *table.Tables, number uint32, s *table.BalancerService, slots []slot) error
+	// option sets it in the options of a version with these slots. The options of the version
+	// before never change.
+	option(o *table.Options, slots []slot, before *table.Options)
 }
 
 // properties are the optional properties of a version of a service.
@@ -50,7 +36,7 @@ type properties struct {
 	lookup      peerLookup
 }
 
-// all lists them; they are written in this order.
+// all lists them.
 func (p *properties) all() []property {
 	return []property{
 		&p.forwarding, &p.sharing, &p.sources, &p.limits, &p.quic, &p.clients, &p.recording,
@@ -58,19 +44,13 @@ func (p *properties) all() []property {
 	}
 }
 
-// flagged is the part of properties that have nothing in the tables but a flag of
-// the view or a feature of the program.
+// flagged is the part of properties that have nothing but a flag of the view or a feature of
+// the program, or not even that.
 type flagged struct{}
 
-func (flagged) needs() program.Features                             { return 0 }
-func (flagged) flags() table.BalancerViewFlag                       { return 0 }
-func (flagged) stage(*table.Tables, []slot, property) error         { return nil }
-func (flagged) same(property) bool                                  { return true }
-func (flagged) write(*table.Tables, uint32, uint32, property) error { return nil }
-func (flagged) retire(*table.Tables, uint32, property, table.Ticket) error {
-	return nil
-}
-func (flagged) adopt(*table.Tables, uint32, *table.BalancerService, []slot) error { return nil }
+func (flagged) needs() program.Features                       { return 0 }
+func (flagged) flags() table.BalancerViewFlag                 { return 0 }
+func (flagged) option(*table.Options, []slot, *table.Options) {}
 
 // when is the feature or flag of a property that is on.
 func when[T ~uint16 | ~uint32](on bool, t T) T {
@@ -104,51 +84,13 @@ func (p *properties) flags() (flags table.BalancerViewFlag) {
 	return flags
 }
 
-// each calls do with every property and its part of old, until there is an error.
-func (p *properties) each(old *properties, do func(one, old property) error) error {
-	before := old.all()
-	for i, one := range p.all() {
-		if err := do(one, before[i]); err != nil {
-			return err
-		}
+// options returns the options of a version with these slots, after a version with others.
+func (p *properties) options(slots []slot, before *table.Options) table.Options {
+	var o table.Options
+	for _, one := range p.all() {
+		one.option(&o, slots, before)
 	}
-	return nil
-}
-
-// stage completes all properties of a version; after an error, retire them.
-func (p *properties) stage(t *table.Tables, slots []slot, old *properties) error {
-	return p.each(old, func(one, old property) error { return one.stage(t, slots, old) })
-}
-
-// slotsFreed makes properties name none of the slots that have become free.
-func (p *properties) slotsFreed(slots []slot) {
-	p.quic.slotsFreed(slots)
-	p.lookup.find(slots)
-}
-
-func (p *properties) same(old *properties) bool {
-	return slices.EqualFunc(p.all(), old.all(), property.same)
-}
-
-func (p *properties) write(t *table.Tables, number, view uint32, old *properties) error {
-	return p.each(old, func(one, old property) error { return one.write(t, number, view, old) })
-}
-
-// retire frees elements that next doesn't use; nil is a deleted service.
-func (p *properties) retire(t *table.Tables, number uint32, next *properties, after table.Ticket) error {
-	var errs []error
-	for i, one := range p.all() {
-		var successor property
-		if next != nil {
-			successor = next.all()[i]
-		}
-		errs = append(errs, one.retire(t, number, successor, after))
-	}
-	return errors.Join(errs...)
-}
-
-func (p *properties) adopt(t *table.Tables, number uint32, s *table.BalancerService, slots []slot) error {
-	return p.each(p, func(one, _ property) error { return one.adopt(t, number, s, slots) })
+	return o
 }
 
 // unavailable is the answer to clients of a service without usable backends.

@@ -16,10 +16,8 @@ import (
 
 // service is the state of one service in the tables.
 type service struct {
-	now     *version     // the version that packets see
-	number  table.Extent // of size 1; 0 before packets see the service
-	active  uint32       // the view in use
-	flipped table.Ticket // when it came into use; the other view may be written when it is over
+	table.Service
+	now *version // the version that packets see
 	// deleting is set once the VIP is no longer in the table.
 	deleting bool
 	// backends are the service's as last updated, sorted; known is false if only an
@@ -36,10 +34,7 @@ type service struct {
 	// started is when the service has started (hasNoPast); 0 if an earlier agent knew it.
 	started time.Duration
 	// sweepAt is when its flow records are due to be read.
-	sweepAt time.Duration
-	// learning is when the flows of a step began to be learned; 0 if there is no
-	// such step.
-	learning time.Duration
+	sweepAt  time.Duration
 	leaving  []leaver
 	gone     dataplane.Traffic
 	flows    flowCounts
@@ -79,18 +74,16 @@ func (p *Plane) delete(vip lb.VIP) error {
 	s.deleting, p.deleted = true, now
 	left, err := p.members.replace(s.members, nil)
 	s.members = left
-	if err = errors.Join(err, p.addresses.remove(vip), s.now.properties.retire(p.tables, s.number.Base, nil, now)); err != nil {
+	if err = errors.Join(err, p.addresses.remove(vip)); err == nil {
+		err = p.tables.Free(&s.Service, now)
+	}
+	if err != nil {
 		return fmt.Errorf("vip %s: %w", vip, err)
 	}
 	delete(p.services, vip)
-	p.paths.repoint(vip, nil)
+	p.paths.repoint(vip, nil, 0)
 	p.programs.Recount(s.features, 0)
 	p.resolver.Forget(vip)
-	p.tables.Numbers.Retire(s.number, now)
-	for _, m := range s.now.memory(p.tables) {
-		m.Retire(m.extent, now)
-	}
-	p.tables.Counters.Retire(s.now.counters, now)
 	for _, l := range s.leaving {
 		if l.moved {
 			p.tables.Counters.Retire(l.counter, now)

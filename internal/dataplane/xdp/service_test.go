@@ -65,7 +65,7 @@ func TestDeleteFails(t *testing.T) {
 			number = n
 			return nil
 		})
-		if err != nil || number != p.services[svc.VIP].number.Base {
+		if err != nil || number != p.services[svc.VIP].Number.Base {
 			t.Errorf("after Update without %s: service %d, %v", name, number, err)
 		}
 		remove(t, p, svc.VIP)

@@ -28,7 +28,7 @@ const sessionSweepInterval = time.Second
 
 // sessionIdle is how long a session of the service may be silent.
 func (v *version) sessionIdle(s *table.BalancerNatSession) time.Duration {
-	established := time.Duration(v.properties.forwarding.natIdle) << table.FlowTimeShift
+	established := time.Duration(v.options.NatIdle) << table.FlowTimeShift
 	switch table.BalancerNatState(s.State) {
 	case table.BalancerNatStateNAT_OPENING, table.BalancerNatStateNAT_ANSWERED:
 		return sessionOpening

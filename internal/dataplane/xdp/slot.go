@@ -3,12 +3,10 @@
 package xdp
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
-	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -16,8 +14,7 @@ import (
 // name backends by their slots, so a backend keeps its own as long as either
 // may name it: also when it has left the service. The zero slot is free.
 type slot struct {
-	table.Backend
-	detail table.BalancerBackendDetail
+	table.Slot
 	// backend as the service had it last; nil if only an earlier agent knew it.
 	backend *lb.Backend
 	// hopErr is why the backend has no next hop; nil if it has.
@@ -28,12 +25,9 @@ type slot struct {
 	// device is set if packets for the backend were handed over to a device, and gone once a
 	// backend that has left doesn't exist any more.
 	device, gone bool
-	// newFlowsBefore is the value of the slot's counter of new flows when the backend got
-	// it.
-	newFlowsBefore uint64
 }
 
-func (s *slot) taken() bool { return s.detail.Port != 0 }
+func (s *slot) taken() bool { return s.Detail.Port != 0 }
 
 // adopted reports whether only an earlier agent knew the backend.
 func (s *slot) adopted() bool { return s.backend == nil }
@@ -56,7 +50,7 @@ func (s *slot) server() (b lb.Backend, known bool) {
 func (s *slot) has(flag table.BalancerBackendFlag) bool { return s.Flags&uint8(flag) != 0 }
 
 func (s *slot) id() lb.BackendID {
-	return netip.AddrPortFrom(table.Unmapped(s.detail.Address), table.WirePort(s.detail.Port))
+	return netip.AddrPortFrom(table.Unmapped(s.Detail.Address), table.WirePort(s.Detail.Port))
 }
 
 // record is the slot's backend in flow records.
@@ -80,7 +74,7 @@ func named(slots []slot, record uint32) *slot {
 
 // sameSlots reports whether slots are the same for the program.
 func sameSlots(a, b []slot) bool {
-	return slices.EqualFunc(a, b, func(x, y slot) bool { return x.Backend == y.Backend && x.detail == y.detail })
+	return slices.EqualFunc(a, b, func(x, y slot) bool { return x.Backend == y.Backend && x.Detail == y.Detail })
 }
 
 // slotNumbers maps the backends of a service to their slots.
@@ -103,19 +97,20 @@ func (v *version) number(id lb.BackendID) (n uint16, found bool) {
 	return n, found
 }
 
-// place is where a backend is in the backend table, plus 1; 0 if it isn't.
-func (v *version) place(id lb.BackendID) uint32 {
+// place is where a backend is in the backend table, plus 1, if the version's begin at base; 0 if it
+// isn't.
+func (v *version) place(id lb.BackendID, base uint32) uint32 {
 	n, found := v.number(id)
 	if !found {
 		return 0
 	}
-	return v.table.Base + uint32(n) + 1
+	return base + uint32(n) + 1
 }
 
 // after returns the slot with the lasting fields of the slot that its backend has
 // now.
 func (s slot) after(now *slot) slot {
-	s.Generation, s.detail.Before, s.newFlowsBefore = now.Generation, now.detail.Before, now.newFlowsBefore
+	s.Generation, s.Detail.Before, s.NewFlowsBefore = now.Generation, now.Detail.Before, now.NewFlowsBefore
 	s.wasUsable = now.wasUsable || s.usable()
 	s.device = s.has(table.BalancerBackendFlagBACKEND_HANDOVER) || now.device && !s.usable()
 	s.gone = now.gone
@@ -123,86 +118,4 @@ func (s slot) after(now *slot) slot {
 		s.backend = now.backend
 	}
 	return s
-}
-
-// allocSlot gives a backend the first free slot from one on, and returns its number.
-func allocSlot(t *table.Tables, v *version, from uint16) (uint16, error) {
-	number := int(from)
-	for number < len(v.slots) && v.slots[number].taken() {
-		number++
-	}
-	if number >= maxServiceBackends {
-		return 0, fmt.Errorf("%d backends, with those that left not long ago, are too many: want at most %d", number+1, maxServiceBackends)
-	}
-	if number == len(v.slots) {
-		v.slots = append(v.slots, slot{})
-	}
-	v.slots[number].Generation = t.NextGeneration()
-	return uint16(number), nil
-}
-
-// stageSlots gives each backend of the plan its slot's new content. One that left and
-// whose slot has been freed since is left out.
-func (v *version) stageSlots(t *table.Tables, pl plan, counters *table.CounterReader) error {
-	v.numbers = slotNumbers(v.slots)
-	v.slots = slices.Grow(v.slots, max(0, len(pl.backends)-len(v.slots)))
-	free, begun := uint16(0), []uint16{}
-	for i, b := range pl.backends {
-		n, known := v.numbers[b.ID()]
-		if !known && i >= len(pl.ring) {
-			continue
-		}
-		if !known {
-			var err error
-			if n, err = allocSlot(t, v, free); err != nil {
-				return err
-			}
-			v.numbers[b.ID()], free = n, n+1
-			begun = append(begun, n)
-		}
-		v.slots[n] = pl.slots[i].after(&v.slots[n])
-	}
-	for i := range v.slots { // one may not be in the plan, if only an earlier agent knew it
-		one := &v.slots[i]
-		one.left = one.taken() && !pl.present(one.id())
-		if one.left {
-			one.Flags &^= uint8(table.BalancerBackendFlagBACKEND_NEW_FLOWS)
-		}
-		one.end(t, pl.gone)
-	}
-	disableDeadNodes(v.slots)
-	disableFormerNodes(v.slots, pl.svc)
-	return v.stageCounters(t, counters, begun)
-}
-
-// end makes a backend that doesn't exist any more unusable. Its sessions and records name another
-// generation from then on, so the next pod with its address gets none of their packets.
-func (s *slot) end(t *table.Tables, lost map[lb.BackendID]bool) {
-	switch {
-	case !s.left:
-		s.gone = false
-	case s.gone:
-	case lost[s.id()] || !s.adopted() && s.backend.Ending:
-		s.gone, s.Generation = true, t.NextGeneration()
-	}
-	if s.gone {
-		s.Flags &^= uint8(table.BalancerBackendFlagBACKEND_USABLE)
-	}
-}
-
-// endDatagrams makes backends that have left a UDP service unusable once the ring doesn't
-// name them, if they don't exist any more.
-func (v *version) endDatagrams(svc *lb.Service) {
-	if svc.Protocol != lb.UDP || !svc.Ephemeral {
-		return
-	}
-	named := make(map[uint16]bool, len(v.slots))
-	for _, e := range v.ring.Entries {
-		named[tracking.Slot(e)] = true
-	}
-	for i := range v.slots {
-		if one := &v.slots[i]; one.left && !named[uint16(i)] {
-			one.Flags &^= uint8(table.BalancerBackendFlagBACKEND_USABLE)
-		}
-	}
 }

@@ -36,7 +36,7 @@ func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
 	for i := range r.services {
 		s := &r.services[i]
 		st := s.stats(func(counter uint32) dataplane.Traffic { return r.traffic[counter] })
-		st.Tracking = s.tracking(r.flows[s.number.Base])
+		st.Tracking = s.tracking(r.flows[s.Number.Base])
 		stats.Services[s.vip] = st
 	}
 	return stats, nil
@@ -97,7 +97,7 @@ func (s *service) stats(traffic func(counter uint32) dataplane.Traffic) dataplan
 	}
 	for i := range s.now.slots {
 		if one := &s.now.slots[i]; one.taken() {
-			count(one, traffic(s.now.counters.Base+uint32(i)).Sub(one.before()))
+			count(one, traffic(s.Counters.Base+uint32(i)).Sub(one.Before()))
 		}
 	}
 	return st

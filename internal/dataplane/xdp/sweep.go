@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -35,12 +36,10 @@ const forgetAtOnce = 256
 // sweeper removes records that packets left in the tables and no service needs any
 // more.
 type sweeper struct {
-	catalog *catalog
-	tables  *table.Tables
-	log     *slog.Logger
-	// unrecorded is Config.Unrecorded, and show is Plane.show.
-	unrecorded func(lb.VIP)
-	show       func(vip lb.VIP, s *service, next *version, known bool) error
+	catalog    *catalog
+	tables     *table.Tables
+	log        *slog.Logger
+	unrecorded func(lb.VIP) // Config.Unrecorded
 	// sessionsLeft is set if there may be NAT sessions without a service; only
 	// sweepSessions uses it. clientsLeft is set if there may be records of clients.
 	sessionsLeft bool
@@ -48,8 +47,8 @@ type sweeper struct {
 	sessions     sessionPass
 }
 
-func newSweeper(c *catalog, t *table.Tables, cfg Config, show func(lb.VIP, *service, *version, bool) error) *sweeper {
-	w := &sweeper{catalog: c, tables: t, log: cfg.Log, unrecorded: cfg.Unrecorded, show: show, sessionsLeft: true}
+func newSweeper(c *catalog, cfg Config) *sweeper {
+	w := &sweeper{catalog: c, tables: c.tables, log: cfg.Log, unrecorded: cfg.Unrecorded, sessionsLeft: true}
 	w.clientsLeft.Store(true)
 	return w
 }
@@ -71,6 +70,15 @@ type swept struct {
 	// become stable; stray those that are not needed.
 	keys  map[int][]uint64
 	stray []uint64
+}
+
+func newSwept(vip lb.VIP, s *service) *swept {
+	return &swept{
+		owner:    owner{vip: vip, s: s, now: s.now, idle: s.idle},
+		disagree: make([]bool, len(s.now.ring.Entries)),
+		used:     make([]bool, len(s.now.slots)),
+		keys:     map[int][]uint64{},
+	}
 }
 
 // warn logs an error, unless the plane is closed meanwhile.
@@ -157,12 +165,7 @@ func (w *sweeper) sweepable(now time.Duration) (map[uint32]*swept, error) {
 			continue
 		}
 		due = due || now >= s.sweepAt
-		services[s.number.Base] = &swept{
-			owner:    owner{vip: vip, s: s, now: s.now, idle: s.idle},
-			disagree: make([]bool, len(s.now.ring.Entries)),
-			used:     make([]bool, len(s.now.slots)),
-			keys:     map[int][]uint64{},
-		}
+		services[s.Number.Base] = newSwept(vip, s)
 	}
 	if !due {
 		return nil, nil
@@ -296,7 +299,7 @@ func (w *sweeper) settle(sw *swept, now time.Duration) error {
 	if w.catalog.closed || w.catalog.services[sw.vip] != sw.s {
 		return err
 	}
-	if werr := table.WriteServiceDetail(w.tables, sw.s.number.Base, unsafe.Offsetof(table.BalancerServiceDetail{}.Forgotten), sw.s.flows.forgotten); err == nil {
+	if werr := table.WriteServiceDetail(w.tables, sw.s.Number.Base, unsafe.Offsetof(table.BalancerServiceDetail{}.Forgotten), sw.s.flows.forgotten); err == nil {
 		err = werr
 	}
 	return err
@@ -314,32 +317,45 @@ func (w *sweeper) settleVersion(sw *swept, now time.Duration) (shown *version, u
 		return nil, nil, 0, nil
 	}
 	s.sweepAt = now + min(max(sw.idle/4, sweepInterval), maxSweepPause)
-	if s.now != sw.now || !w.tables.Grace.Over(s.flipped) {
+	if s.now != sw.now || !w.tables.Grace.Over(s.Flipped) {
 		s.sweepAt = now
 		return nil, nil, 0, nil
 	}
-	next := s.now.next()
-	next.learned = s.now.learned
-	if next.learned == 0 { // or the flows being learned would be forgotten
-		next.ring = s.now.ring.Settle(sw.disagree, sw.idle, now)
-	}
-	next.free(sw.used)
-	next.properties.slotsFreed(next.slots)
-	if err := next.stageTables(w.tables, s); err != nil {
-		next.unstage(w.tables, s)
+	next := sw.settled(now)
+	err = w.catalog.show(sw.vip, s, next, next.writes(sw.vip, s.now, w.tables.Generation()))
+	if errors.As(err, new(table.BusyError)) || errors.As(err, new(table.FullError)) {
 		return nil, nil, 0, nil // no room now: there is another sweep
 	}
-	if err := w.show(sw.vip, s, next, true); err != nil {
+	if err != nil {
 		return nil, nil, 0, err
 	}
 	s.countLeft()
-	unneeded = sw.stray
+	return next, sw.unneeded(next), s.Flipped, nil
+}
+
+// unneeded are the records that a version doesn't need.
+func (sw *swept) unneeded(v *version) []uint64 {
+	unneeded := sw.stray
 	for place, keys := range sw.keys {
-		if len(next.ring.Entries) == 0 || next.ring.Entries[place]&tracking.Unstable == 0 {
+		if len(v.ring.Entries) == 0 || v.ring.Entries[place]&tracking.Unstable == 0 {
 			unneeded = append(unneeded, keys...)
 		}
 	}
-	return next, unneeded, s.flipped, nil
+	return unneeded
+}
+
+// settled returns the version that follows from the records.
+func (sw *swept) settled(now time.Duration) *version {
+	next := sw.now.clone()
+	if next.learned == 0 { // or the flows being learned would be forgotten
+		next.ring = next.ring.Settle(sw.disagree, sw.idle, now)
+	}
+	next.free(sw.used)
+	servers := maps.Clone(next.options.Servers)
+	maps.DeleteFunc(servers, func(_ lb.ServerID, record uint32) bool { return named(next.slots, record) == nil })
+	next.options.Servers = servers
+	peerLookup{}.option(&next.options, next.slots, nil)
+	return next
 }
 
 // free empties the slots of backends that have left and that neither the ring

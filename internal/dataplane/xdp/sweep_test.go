@@ -209,7 +209,7 @@ func TestUnrecordedFlowReports(t *testing.T) {
 	for i, step := range []struct{ unrecorded, reports int }{{0, 0}, {5, 1}, {9, 1}, {9, 1}, {10, 2}} {
 		values := make([]table.BalancerFlowStats, ebpf.MustPossibleCPU())
 		values[0].Unrecorded = uint64(step.unrecorded)
-		p.must(b.plane.tables.Maps.FlowStats.Put(b.plane.services[svc.VIP].number.Base, values))
+		p.must(b.plane.tables.Maps.FlowStats.Put(b.plane.services[svc.VIP].Number.Base, values))
 		p.must(b.Pass(time.Hour))
 		p.must(b.Sweep())
 		if reports != step.reports {
@@ -230,7 +230,7 @@ func TestSweepRetiresTraffic(t *testing.T) {
 	p.must(b.Pass(dataplanetest.Idle + time.Hour))
 	p.must(b.Sweep()) // the slots become free
 	p.must(b.plane.tables.Grace.Wait(t.Context(), b.plane.tables.Grace.Now()))
-	number := b.plane.services[svc.VIP].number.Base
+	number := b.plane.services[svc.VIP].Number.Base
 	b.plane.running.Go(func() { b.plane.maintain(time.Millisecond) })
 	for deadline := time.Now().Add(await.Patience); ; time.Sleep(time.Millisecond) {
 		detail, err := table.ReadServiceDetail(b.plane.tables, number)
@@ -258,7 +258,7 @@ func TestSessionsWithoutNAT(t *testing.T) {
 	update(t, p, svc)
 	s := p.services[svc.VIP]
 	session := table.BalancerNatSession{
-		Service: uint16(s.number.Base), Backend: s.now.slots[0].record(0), State: uint8(table.BalancerNatStateNAT_OPENING),
+		Service: uint16(s.Number.Base), Backend: s.now.slots[0].record(0), State: uint8(table.BalancerNatStateNAT_OPENING),
 		Flags: uint8(table.BalancerNatFlagNAT_PENDING),
 	}
 	var err error
@@ -293,7 +293,7 @@ func TestSweepOfNewClients(t *testing.T) {
 	svc.Backends = all
 	update(t, p, svc)
 	s := p.services[svc.VIP]
-	client := table.BalancerClient{Service: s.number.Base, Backend: s.now.slots[1].record(1)}
+	client := table.BalancerClient{Service: s.Number.Base, Backend: s.now.slots[1].record(1)}
 	if client.Seen, err = table.ClientClock(); err == nil {
 		err = p.tables.Maps.Clients.Put(uint64(1), client)
 	}

@@ -111,7 +111,7 @@ func (s *service) traceBackend(t program.Traced) *dataplane.TraceBackend {
 		b.Local = table.Unmapped(one.Local)
 	}
 	if overlay := mode.Overlay(); overlay != lb.SegmentUnset {
-		b.Segment = lb.Segment{Type: overlay, ID: one.detail.Segment}
+		b.Segment = lb.Segment{Type: overlay, ID: one.Detail.Segment}
 	}
 	return b
 }

@@ -3,6 +3,7 @@
 package xdp
 
 import (
+	"slices"
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
@@ -16,53 +17,37 @@ import (
 // version is one state of a service in the tables. It is immutable once packets
 // see it. The next version shares its unchanged elements.
 type version struct {
-	properties properties
-	ring       *tracking.Ring
-	entries    table.Extent // where the ring lies
-	previous   table.Extent // where the ring's past lies
-	slots      []slot
+	ring  *tracking.Ring
+	slots []slot
 	// numbers are the slots by their backends; nil before number is called. The plane's
 	// mu guards it.
 	numbers map[lb.BackendID]uint16
-	table   table.Extent // where the slots lie
-	// counters of the slots, and some for more. moved has the values of the former version's
-	// counters, if they are others; nil once packets see the version.
-	counters table.Extent
-	moved    []dataplane.Traffic
-	flags    table.BalancerViewFlag
+	flags   table.BalancerViewFlag
+	options table.Options
 	// built is the input of the ring's last construction, size its size, and
 	// desired the slots in the result; built is nil if the ring was adopted.
 	built   []maglev.Backend
 	size    int
 	desired []uint16
 	// learned is when the flows that the step from ring to desired would move
-	// have been recorded; 0 if there is nothing to wait for.
-	learned time.Duration
+	// have been recorded, and learning when that began; 0 if there is nothing to wait for.
+	learned, learning time.Duration
 }
 
-// memory is the version's use of the arenas of rings and backends.
-func (v *version) memory(t *table.Tables) [3]used {
-	return [3]used{{t.RingChunks, v.entries}, {t.RingChunks, v.previous}, {t.BackendEntries, v.table}}
-}
-
-// used is an extent of an arena.
-type used struct {
-	arena
-	extent table.Extent
-}
-
-// arena is a table.Arena or table.BackendArena.
-type arena interface {
-	Retire(run table.Extent, after table.Ticket)
-	Release(run table.Extent)
-	Reserve(run table.Extent) error
+// clone begins the version after v, equal to it.
+func (v *version) clone() *version {
+	n := *v
+	n.slots = slices.Clone(v.slots)
+	n.numbers = nil
+	return &n
 }
 
 // has reports whether the view has a flag.
 func (v *version) has(flag table.BalancerViewFlag) bool { return v.flags&flag != 0 }
 
 // programmed describes the version in the order of the service's backends.
-func (v *version) programmed(pl plan) dataplane.Programmed {
+func (v *version) programmed(pl *plan) dataplane.Programmed {
+	defer func() { v.numbers = nil }()
 	shares := make([]int, len(v.slots))
 	for _, e := range v.ring.Entries {
 		if n := tracking.Slot(e); n != tracking.None {

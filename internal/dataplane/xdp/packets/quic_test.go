@@ -14,6 +14,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/test/fuzzrand"
 )
@@ -230,7 +231,8 @@ func TestQUICChanges(t *testing.T) {
 	}
 
 	update(t, p, swapped)
-	must(t, p.Tables.PutServer(serviceNumber(t, p, svc.VIP), "half", 3))
+	half := table.BalancerServerKey{Service: serviceNumber(t, p, svc.VIP), Length: 4, Id: [16]uint8{'h', 'a', 'l', 'f'}}
+	must(t, p.Tables.Maps.Servers.Put(half, table.BalancerServer{Service: half.Service, Backend: 3}))
 	must(t, p.Close())
 	successor := openTestPlane(t, dir, newStaticHops())
 	wantNamed(t, successor, svc, 1, 0, 2, 3, -1)

@@ -57,11 +57,21 @@ func (a *Arena) Alloc(size uint32) (Extent, error) {
 	if len(a.retired) > 0 {
 		return Extent{}, BusyError{a.grace.Now()}
 	}
-	err := fmt.Errorf("table %s is full: no %d elements in a row", a.name, size)
-	if a.setting != "" {
-		err = fmt.Errorf("%w: raise %s", err, a.setting)
+	return Extent{}, FullError{a.name, a.setting, size}
+}
+
+// FullError is returned if a table has no run of that size, and no retired one.
+type FullError struct {
+	table, setting string
+	size           uint32
+}
+
+func (e FullError) Error() string {
+	text := fmt.Sprintf("table %s is full: no %d elements in a row", e.table, e.size)
+	if e.setting != "" {
+		text += ": raise " + e.setting
 	}
-	return Extent{}, err
+	return text
 }
 
 // used is one more than the largest index in use of a table of that size.

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"unsafe"
-
-	"github.com/cilium/ebpf"
 )
 
 // Backend is a backend as programs read it. Its number of the egress is set in the
@@ -23,7 +21,7 @@ type Backend struct {
 // is freed with its last backend.
 type BackendArena struct {
 	*Arena
-	backends, table *ebpf.Memory // table has the egresses
+	backends, table memory // table has the egresses
 	numbers         *Arena
 	uses            map[BalancerEgress]*egressUse
 }
@@ -110,14 +108,19 @@ func (a *BackendArena) leave(run Extent, free func(Extent)) {
 	for i := range run.Size {
 		b, _ := read[BalancerBackend](a.backends, run.Base+i) // the run is in the table
 		e, _ := read[BalancerEgress](a.table, uint32(b.Egress))
-		u := a.uses[e]
-		if u == nil { // of an unused slot
-			continue
-		}
-		if u.backends--; u.backends == 0 {
-			delete(a.uses, e)
-			free(Extent{uint32(u.number), 1})
-		}
+		a.drop(e, free)
+	}
+}
+
+// drop calls free with an egress if no other backend has it.
+func (a *BackendArena) drop(e BalancerEgress, free func(Extent)) {
+	u := a.uses[e]
+	if u == nil { // of an unused slot
+		return
+	}
+	if u.backends--; u.backends == 0 {
+		delete(a.uses, e)
+		free(Extent{uint32(u.number), 1})
 	}
 }
 
@@ -138,8 +141,11 @@ func (t *Tables) WriteBackend(index uint32, b Backend, detail BalancerBackendDet
 	if b.Egress, err = t.BackendEntries.use(b.BalancerEgress); err != nil {
 		return err
 	}
+	if err := write(t.backends, uintptr(index)*unsafe.Sizeof(b.BalancerBackend), b.BalancerBackend); err != nil {
+		t.BackendEntries.drop(b.BalancerEgress, t.BackendEntries.numbers.Release) // the run doesn't name it
+		return err
+	}
 	return errors.Join(
-		write(t.backends, uintptr(index)*unsafe.Sizeof(b.BalancerBackend), b.BalancerBackend),
 		write(t.remotes, uintptr(index)*unsafe.Sizeof(b.Remote), BalancerAddress{Bytes: b.Remote}),
 		write(t.details, uintptr(index)*unsafe.Sizeof(detail), detail),
 	)

@@ -38,7 +38,7 @@ func TestMemoryIsAsDocumented(t *testing.T) {
 			t.Errorf("table %s has %d elements, documented are %v", row[1], n, count)
 		}
 		want := count * (bytes + each*float64(ebpf.MustPossibleCPU()))
-		have := memory(t, table)
+		have := kernelMemory(t, table)
 		if have < 0.9*want || have > 1.1*want {
 			t.Errorf("table %s takes %v bytes, documented are %v", row[1], have, want)
 		}
@@ -60,8 +60,8 @@ func number(t *testing.T, digits string) float64 {
 	return n
 }
 
-// memory returns a table's size according to the kernel, in bytes.
-func memory(t *testing.T, table *ebpf.Map) float64 {
+// kernelMemory returns a table's size according to the kernel, in bytes.
+func kernelMemory(t *testing.T, table *ebpf.Map) float64 {
 	t.Helper()
 	info, err := table.Info()
 	must(t, err)

@@ -9,19 +9,25 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// PutServer makes a server ID of a service's QUIC connections name the backend of
-// that flow record.
-func (t *Tables) PutServer(number uint32, id lb.ServerID, record uint32) error {
-	err := t.Maps.Servers.Put(serverKey(number, id), BalancerServer{Service: number, Backend: record})
-	if err != nil {
-		return fmt.Errorf("server id %s: table servers: %w", id, err)
+// replaceServers makes server IDs of a service's QUIC connections name the backends of these flow
+// records, in the place of others.
+func (t *Tables) replaceServers(number uint32, before, next map[lb.ServerID]uint32) error {
+	var errs []error
+	for id := range before {
+		if _, stays := next[id]; !stays {
+			errs = append(errs, serverError(id, Delete(t.Maps.Servers, serverKey(number, id))))
+		}
 	}
-	return nil
+	for id, record := range next {
+		if known, ok := before[id]; !ok || known != record {
+			errs = append(errs, serverError(id, t.Maps.Servers.Put(serverKey(number, id), BalancerServer{Service: number, Backend: record})))
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// DeleteServer deletes a server ID, if it is there.
-func (t *Tables) DeleteServer(number uint32, id lb.ServerID) error {
-	if err := Delete(t.Maps.Servers, serverKey(number, id)); err != nil {
+func serverError(id lb.ServerID, err error) error {
+	if err != nil {
 		return fmt.Errorf("server id %s: table servers: %w", id, err)
 	}
 	return nil
@@ -48,8 +54,8 @@ func (t *Tables) adoptServers() error {
 	return it.Err()
 }
 
-// ClaimServers returns the adopted server IDs of a service, with their records.
-func (t *Tables) ClaimServers(number uint32) map[lb.ServerID]uint32 {
+// claimServers returns the adopted server IDs of a service, with their records.
+func (t *Tables) claimServers(number uint32) map[lb.ServerID]uint32 {
 	claimed := t.servers[number]
 	delete(t.servers, number)
 	return claimed
@@ -60,9 +66,7 @@ func (t *Tables) ClaimServers(number uint32) map[lb.ServerID]uint32 {
 func (t *Tables) disownServers() error {
 	var errs []error
 	for number, ids := range t.servers {
-		for id := range ids {
-			errs = append(errs, t.DeleteServer(number, id))
-		}
+		errs = append(errs, t.replaceServers(number, ids, nil))
 	}
 	t.servers = nil
 	return errors.Join(errs...)

@@ -3,12 +3,9 @@
 package table
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 	"unsafe"
-
-	"github.com/cilium/ebpf"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -67,12 +64,12 @@ func raw[T shared](v *T) []byte {
 }
 
 // write and read move one structure to or from a place in mapped memory.
-func write[T shared](m *ebpf.Memory, offset uintptr, v T) error {
+func write[T shared](m memory, offset uintptr, v T) error {
 	_, err := m.WriteAt(raw(&v), int64(offset))
 	return err
 }
 
-func read[T shared](m *ebpf.Memory, index uint32) (v T, err error) {
+func read[T shared](m memory, index uint32) (v T, err error) {
 	_, err = m.ReadAt(raw(&v), int64(index)*int64(unsafe.Sizeof(v)))
 	return v, err
 }
@@ -99,43 +96,4 @@ func WriteServiceDetail[T shared](t *Tables, number uint32, field uintptr, v T) 
 // ReadServiceDetail is the rarely needed part of a service.
 func ReadServiceDetail(t *Tables, number uint32) (BalancerServiceDetail, error) {
 	return read[BalancerServiceDetail](t.serviceDetails, number)
-}
-
-// BeginService clears a service's number for a new service.
-func (t *Tables) BeginService(number uint32, key BalancerVipKey) error {
-	return errors.Join(
-		WriteService(t, number, 0, BalancerService{}),
-		WriteServiceDetail(t, number, 0, BalancerServiceDetail{Vip: key}),
-		t.Maps.FlowStats.Put(number, make([]BalancerFlowStats, ebpf.MustPossibleCPU())),
-	)
-}
-
-// WriteView stores a view that is not in use.
-func (t *Tables) WriteView(number, view uint32, v BalancerView) error {
-	at := unsafe.Offsetof(BalancerService{}.View) + uintptr(view)*unsafe.Sizeof(v)
-	return WriteService(t, number, at, v)
-}
-
-// WriteSourceList stores the number of the list of sources of a view.
-func (t *Tables) WriteSourceList(number, view, list uint32) error {
-	at := unsafe.Offsetof(BalancerService{}.Sources) + uintptr(view)*unsafe.Sizeof(list)
-	return WriteService(t, number, at, list)
-}
-
-// Flip makes a view visible: one aligned store of two bytes, which Go's memmove
-// and the processor do at once.
-func (t *Tables) Flip(number, view uint32) error {
-	t.VIPs.orderStores()
-	return WriteService(t, number, unsafe.Offsetof(BalancerService{}.Active), uint16(view))
-}
-
-// WriteClientIdle stores how long clients of a service are remembered; 0 if they
-// aren't.
-func (t *Tables) WriteClientIdle(number uint32, idle uint64) error {
-	return write(t.clientIdle, uintptr(number)*unsafe.Sizeof(idle), idle)
-}
-
-// ReadClientIdle is the inverse of WriteClientIdle.
-func (t *Tables) ReadClientIdle(number uint32) (uint64, error) {
-	return read[uint64](t.clientIdle, number)
 }

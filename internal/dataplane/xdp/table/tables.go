@@ -13,6 +13,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -47,16 +48,16 @@ type Tables struct {
 	// secrets are this node's random numbers (bpf/core/config.h).
 	secrets BalancerSecrets
 
-	services       *ebpf.Memory
-	rings          *ebpf.Memory
-	backends       *ebpf.Memory
-	details        *ebpf.Memory
-	egress         *ebpf.Memory
-	remotes        *ebpf.Memory
+	services       memory
+	rings          memory
+	backends       memory
+	details        memory
+	egress         memory
+	remotes        memory
 	VIPs           *VIPs
-	before         *ebpf.Memory // new_flows_before
-	serviceDetails *ebpf.Memory // service_details
-	clientIdle     *ebpf.Memory
+	before         memory // new_flows_before
+	serviceDetails memory // service_details
+	clientIdle     memory
 
 	Grace    *Grace
 	endGrace func()
@@ -71,6 +72,12 @@ type Tables struct {
 	servers map[uint32]map[lb.ServerID]uint32
 	// generation of the backend that was last given a slot.
 	generation uint16
+}
+
+// memory is a table that is mapped into this process.
+type memory interface {
+	io.ReaderAt
+	io.WriterAt
 }
 
 // Open creates the tables, or adopts those that are pinned in the folder
@@ -278,20 +285,6 @@ func (t *Tables) Disown() error {
 	return t.disownServers()
 }
 
-// WriteRing stores a ring of a service with that many slots from the chunk base on.
-func (t *Tables) WriteRing(base uint32, ring []uint16, slots int) error {
-	buf := make([]byte, 0, 2*len(ring))
-	for _, e := range ring {
-		if Few(slots) {
-			buf = append(buf, byte(e>>8&0x80|e&0x7f))
-		} else {
-			buf = binary.NativeEndian.AppendUint16(buf, e)
-		}
-	}
-	_, err := t.rings.WriteAt(buf, int64(base)*int64(unsafe.Sizeof(BalancerRingChunk{})))
-	return err
-}
-
 // Few reports whether ring entries of a service with that many slots are bytes.
 func Few(slots int) bool { return slots <= int(BalancerRingFewRING_FEW_SLOTS) }
 
@@ -328,9 +321,6 @@ func Chunks(size uint32, slots int) uint32 {
 	return (size + ringChunk - 1) / ringChunk
 }
 
-// NextGeneration distinguishes a backend that gets a slot from those that had it
-// before.
-func (t *Tables) NextGeneration() uint16 {
-	t.generation++
-	return t.generation
-}
+// Generation is the one that a slot got last. Generations distinguish a backend that gets a
+// slot from those that had it before.
+func (t *Tables) Generation() uint16 { return t.generation }

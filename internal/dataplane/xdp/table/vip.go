@@ -24,7 +24,7 @@ const vipSearch = 32
 
 // VIPs is the table in which packets find the numbers of services.
 type VIPs struct {
-	places  *ebpf.Memory
+	places  memory
 	size    uint32
 	secrets [6]uint64     // vip_secrets of bpf/core/config.h
 	stores  atomic.Uint32 // of orderStores
