@@ -77,7 +77,7 @@ func openQuietPlane(t *testing.T, dir string, hops Resolver) *Plane {
 func openPlane(t *testing.T, dir string, hops Resolver, synchronize func() error) *Plane {
 	t.Helper()
 	p, err := newPlane(Config{
-		PinDir: dir, Seed: 1, TunnelEnds: []netip.Addr{selfTestEnd}, TunnelPeers: []netip.Prefix{selfTestPeer}, Log: slog.New(slog.DiscardHandler), test: func(program.Features) error { return nil }, Synchronize: synchronize,
+		PinDir: dir, Seed: 1, TunnelEnds: []netip.Addr{selfTestEnd}, TunnelPeers: []netip.Prefix{netip.MustParsePrefix("198.51.100.3/32")}, Log: slog.New(slog.DiscardHandler), test: func(program.Features) error { return nil }, Synchronize: synchronize,
 		Capacity: table.Capacity{Services: 1 << 10, Backends: 1 << 12, RingEntries: 1 << 20, Flows: 1 << 16, Sources: 1 << 12, Limited: 1 << 10, Clients: 1 << 10, Sessions: 1 << 13},
 	}, hops)
 	must(t, err)
