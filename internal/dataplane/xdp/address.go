@@ -58,21 +58,21 @@ func farEnd(b lb.Backend) netip.Addr {
 
 // recheck queues the services with backends at addresses that have become VIPs, or no
 // longer are.
-func (p *Plane) recheck() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.addresses.changed) == 0 {
+func (c *catalog) recheck(a *addresses, queue func(lb.VIP)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(a.changed) == 0 {
 		return
 	}
-	for vip, s := range p.services {
+	for vip, s := range c.services {
 		for i := range s.now.slots {
-			if one := &s.now.slots[i]; one.taken() && !one.adopted() && p.addresses.changed[farEnd(*one.backend)] {
-				p.stale.Add(vip)
+			if one := &s.now.slots[i]; one.taken() && !one.adopted() && a.changed[farEnd(*one.backend)] {
+				queue(vip)
 				break
 			}
 		}
 	}
-	clear(p.addresses.changed)
+	clear(a.changed)
 }
 
 // show gives a VIP these flags. It is idempotent.

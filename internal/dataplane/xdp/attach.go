@@ -106,10 +106,10 @@ func (p *Plane) awaitNeighbours(ctx context.Context) {
 }
 
 // pending reports whether the kernel is still asking for a backend's neighbour.
-func (p *Plane) pending() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, s := range p.services {
+func (c *catalog) pending() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.services {
 		if slices.ContainsFunc(s.now.slots, func(one slot) bool { return one.taken() && errors.Is(one.hopErr, nexthop.ErrPending) }) {
 			return true
 		}

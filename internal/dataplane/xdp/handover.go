@@ -42,15 +42,15 @@ func handoverDevices(pl *plan, r Resolver) []handoverDevice {
 }
 
 // handOver attaches the programs to devices before packets are sent there.
-func (p *Plane) handOver(devices []handoverDevice) error {
+func handOver(h *program.Handover, devices []handoverDevice) error {
 	for _, d := range devices {
-		if err := p.handover.Attach(d.Device); errors.Is(err, program.ErrGone) {
+		if err := h.Attach(d.Device); errors.Is(err, program.ErrGone) {
 			return deviceGoneError{d.Device}
 		} else if err != nil {
 			return err
 		}
 		for _, port := range d.ports {
-			if err := p.handover.Attach(program.Device(port)); err != nil && !errors.Is(err, program.ErrGone) {
+			if err := h.Attach(program.Device(port)); err != nil && !errors.Is(err, program.ErrGone) {
 				return err
 			}
 		}

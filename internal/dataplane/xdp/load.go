@@ -99,7 +99,7 @@ func (l *loader) program(ctx context.Context, f program.Features, suits func() b
 	}
 }
 
-// loadHandover loads the programs for devices, which Plane.handOver needs with mu held.
+// loadHandover loads the programs for devices, which handOver needs with mu held.
 func (l *loader) loadHandover(devices []handoverDevice) error {
 	if len(devices) == 0 {
 		return nil

@@ -132,10 +132,10 @@ func (pl *plan) lose(device program.Device, seed uint64) error {
 
 // leftBehind are the backends that have slots in the service but are not among
 // its backends any more. They get no new flows.
-func (p *Plane) leftBehind(pl *plan) []lb.Backend {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s, known := p.services[pl.svc.VIP]
+func (c *catalog) leftBehind(pl *plan) []lb.Backend {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, known := c.services[pl.svc.VIP]
 	if !known {
 		return nil
 	}
@@ -177,11 +177,11 @@ func (pl *plan) loseRoutes(before *version) {
 // keepAdopted lets backends that an earlier agent could reach be reached as
 // before until the kernel has resolved their neighbours. It returns the present
 // version, or nil.
-func (p *Plane) keepAdopted(pl *plan) *version {
+func (c *catalog) keepAdopted(pl *plan) *version {
 	pl.kept = make([]bool, len(pl.backends))
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s, known := p.services[pl.svc.VIP]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, known := c.services[pl.svc.VIP]
 	if !known {
 		return nil
 	}

@@ -254,7 +254,7 @@ func (p *Plane) maintain(interval time.Duration) {
 		case <-clients.C:
 			w.warn("clients", w.sweepClients())
 		case <-tick.C:
-			p.recheck()
+			p.recheck(p.addresses, p.stale.Add)
 			w.warn("flow records", w.sweep(p.clock()))
 			w.warn("counters", w.retireTraffic())
 			w.warn("program features", p.loader.trim(p.resolver))

@@ -104,8 +104,8 @@ func gatherRefusals(reader *ringbuf.Reader, batch map[table.BalancerNatRefusal]s
 }
 
 // nameRefusals names the backends; those that have left since are omitted.
-func (p *Plane) nameRefusals(batch map[table.BalancerNatRefusal]struct{}) []dataplane.Refusal {
-	owners, err := p.owners(context.Background())
+func (c *catalog) nameRefusals(batch map[table.BalancerNatRefusal]struct{}) []dataplane.Refusal {
+	owners, err := c.owners(context.Background())
 	if err != nil {
 		return nil
 	}

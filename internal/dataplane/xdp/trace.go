@@ -38,8 +38,8 @@ func (p *Plane) Trace(ctx context.Context, packet dataplane.Packet) (dataplane.T
 }
 
 // explain puts a run into the words of dataplane. The service is as it was when
-// the packet met it: p.mu is held.
-func (p *Plane) explain(t program.Traced) (dataplane.Trace, error) {
+// the packet met it: mu is held.
+func (c *catalog) explain(t program.Traced) (dataplane.Trace, error) {
 	out := dataplane.Trace{Exit: t.Exit, Verdict: verdictName(t.Verdict), Frame: t.Frame}
 	if t.Has(table.BalancerTraceStepTRACE_PACKET) {
 		out.Length = int(t.Length)
@@ -50,7 +50,7 @@ func (p *Plane) explain(t program.Traced) (dataplane.Trace, error) {
 		}
 	}
 	out.Found = t.Has(table.BalancerTraceStepTRACE_SERVICE)
-	s := p.services[out.VIP]
+	s := c.services[out.VIP]
 	if s == nil || !t.Has(table.BalancerTraceStepTRACE_RING|table.BalancerTraceStepTRACE_SERVER|table.BalancerTraceStepTRACE_HIT) {
 		return out, nil
 	}

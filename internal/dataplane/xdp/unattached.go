@@ -66,7 +66,7 @@ func (u *Unattached) SweepSessions() error {
 }
 
 // Recheck queues services that a VIP that has come or gone concerns.
-func (u *Unattached) Recheck() { u.recheck() }
+func (u *Unattached) Recheck() { u.recheck(u.addresses, u.stale.Add) }
 
 // SweepClients deletes the clients that no service has to remember.
 func (u *Unattached) SweepClients() error { return u.sweeper.sweepClients() }

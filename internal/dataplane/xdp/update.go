@@ -95,7 +95,7 @@ func (p *Plane) admit(ctx context.Context, pl *plan) (*service, error) {
 	case s == nil:
 		s = &service{now: &version{ring: &tracking.Ring{}}, started: p.clock() + p.startTime}
 	}
-	return s, p.handOver(pl.devices)
+	return s, handOver(p.handover, pl.devices)
 }
 
 // moment returns the state on which the next version of a service depends. The grace period of
