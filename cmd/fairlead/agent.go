@@ -19,6 +19,7 @@ const defaultConfig = "/etc/fairlead/fairlead.yaml"
 
 func newAgentCommand(e env) *cobra.Command {
 	var o balancer.Options
+	var balancerPods []string
 	var log logFlags
 	remove := false
 	cmd := &cobra.Command{
@@ -54,7 +55,7 @@ the agents has been deleted the node leaves too, and nothing is left in its kern
 	flags.StringVar(&o.Kubernetes.Namespace, "namespace", "", "namespace with the Secrets of BGPPeers (default: the pod's)")
 	flags.StringVar(&o.Kubernetes.DaemonSet, "daemonset", "", "the agents' DaemonSet: an agent that is terminated after its deletion leaves nothing on the node")
 	flags.StringVar(&o.Kubernetes.HashSeedSecret, "hash-seed-secret", "", "Secret with the hash seed, in place of dataplane.hashSeed")
-	flags.BoolVar(&o.BalancerPods, "balancer-pods", false, "lead VIPs to this node's balancer pods: pods of the namespace with the annotation fairlead.io/vip-prefixes")
+	flags.StringArrayVar(&balancerPods, "balancer-pods", nil, "lead VIPs to this node's balancer pods, pods with the annotation fairlead.io/vip-prefixes: NAMESPACE=PREFIX[,PREFIX]... may have them, for these prefixes (may be repeated)")
 	flags.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve status page and metrics over TLS, to clients with a token that may get /metrics")
 	flags.StringVar(&o.StateDir, "state-dir", "", "folder for the last known state (default: "+node.StateRoot+"/NODE)")
 	log.register(cmd)
@@ -64,8 +65,12 @@ the agents has been deleted the node leaves too, and nothing is left in its kern
 	cli.Complete(cmd, "control-kubeconfig", completeFiles)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o.Log = log.logger(e.stderr)
+		var err error
+		if o.BalancerPods, err = balancer.ParseShares(balancerPods); err != nil {
+			return cli.Usagef("--balancer-pods: %v", err)
+		}
 		switch {
-		case o.BalancerPods && !o.Kubernetes.On:
+		case len(balancerPods) > 0 && !o.Kubernetes.On:
 			return cli.Usagef("--balancer-pods: only with --kubernetes")
 		case o.Kubernetes.ControlKubeconfig != "" && !o.Kubernetes.On:
 			return cli.Usagef("--control-kubeconfig: only with --kubernetes")

@@ -44,14 +44,15 @@ func TestCommandsRefuse(t *testing.T) {
 
 	badPort, badField := bad+":7:11: services[0].port: ", bad+":8:5: services[0].prot: "
 	for line, want := range map[string]refused{
-		"agent --config " + dir + "/none":                            {1, []string{"fairlead: ", "no such file"}},
-		"agent --config " + bad + " --socket " + dir + "/s":          {1, []string{badPort, badField}},
-		"agent --config " + bad + " --socket " + dir + "/s --remove": {1, []string{badPort, badField}},
-		"agent --config " + good + " --balancer-pods":                {2, []string{"--balancer-pods: only with --kubernetes"}},
-		"agent --config " + good + " --control-kubeconfig a":         {2, []string{"--control-kubeconfig: only with --kubernetes"}},
-		"agent --kubernetes --remove-on-exit":                        {2, []string{"--remove-on-exit: not with --kubernetes"}},
-		"agent --config " + good + " --socket " + taken:              {1, []string{"another agent has it"}},
-		"agent --remove --pin-dir " + dir + " --socket " + taken:     {1, []string{"another agent has it"}},
+		"agent --config " + dir + "/none":                              {1, []string{"fairlead: ", "no such file"}},
+		"agent --config " + bad + " --socket " + dir + "/s":            {1, []string{badPort, badField}},
+		"agent --config " + bad + " --socket " + dir + "/s --remove":   {1, []string{badPort, badField}},
+		"agent --config " + good + " --balancer-pods=shop=10.1.1.0/24": {2, []string{"--balancer-pods: only with --kubernetes"}},
+		"agent --kubernetes --balancer-pods shop":                      {2, []string{`--balancer-pods: "shop": want NAMESPACE=PREFIX`}},
+		"agent --config " + good + " --control-kubeconfig a":           {2, []string{"--control-kubeconfig: only with --kubernetes"}},
+		"agent --kubernetes --remove-on-exit":                          {2, []string{"--remove-on-exit: not with --kubernetes"}},
+		"agent --config " + good + " --socket " + taken:                {1, []string{"another agent has it"}},
+		"agent --remove --pin-dir " + dir + " --socket " + taken:       {1, []string{"another agent has it"}},
 		"apiserver": {2, []string{"--tokens, --client-ca: neither"}},
 		"apiserver --tokens " + dir + "/none --tls-cert c":                 {2, []string{"--tls-cert, --tls-key: "}},
 		"apiserver --client-ca c":                                          {2, []string{"--client-ca: only with --tls-cert"}},

@@ -45,6 +45,9 @@ func allowed(t *testing.T, objects map[string]object) map[access]bool {
 		if name == "ClusterRole/fairlead-apiserver-project" {
 			account, where = "fairlead-apiserver", project // bound there
 		}
+		if app, pods := strings.CutSuffix(account, "-balancer-pods"); pods {
+			account = app + "-agent"
+		}
 		users := name == "ClusterRole/fairlead-agent" || name == "Role/fairlead-agent"
 		if binding := objects[strings.Replace(name, "/", "Binding/", 1)]; users && len(binding.Subjects) == 1 && binding.Subjects[0].Kind == "Group" {
 			account = binding.Subjects[0].Name

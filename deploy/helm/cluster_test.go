@@ -47,7 +47,9 @@ func TestAPIServerTakesManifests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api.Kubectl(t, "create", "namespace", "p-web")
+	for _, namespace := range []string{"p-web", "shop"} {
+		api.Kubectl(t, "create", "namespace", namespace)
+	}
 	apply(t, api, text)
 }
 

@@ -109,6 +109,9 @@ func objects(t *testing.T, rendered string) map[string]object {
 			continue
 		}
 		name := o.Kind + "/" + o.Metadata.Name
+		if strings.HasSuffix(name, "-balancer-pods") { // in several namespaces
+			name += " of " + o.Metadata.Namespace
+		}
 		if _, twice := all[name]; twice {
 			t.Errorf("%s is rendered twice", name)
 		}

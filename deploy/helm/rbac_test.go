@@ -96,7 +96,7 @@ func TestAPIServerRoles(t *testing.T) {
 	}
 	api := cluster.StartAPI(t, "--audit-policy-file="+policy, "--audit-log-path="+audit)
 	install(t, api)
-	const values = "{bgp: {passwordSecrets: [bgp]}, agent: {balancerPods: true}, metrics: {secure: true}, " +
+	const values = "{bgp: {passwordSecrets: [bgp]}, agent: {balancerPods: [{namespace: fairlead-system, prefixes: [10.1.1.0/24]}]}, metrics: {secure: true}, " +
 		"apiServer: {enabled: true, tlsSecret: tls, tokensSecret: tokens, projects: [web]}}"
 	api.Kubectl(t, "create", "namespace", project)
 	text, err := template(t, values)
@@ -214,7 +214,7 @@ func startAgent(t *testing.T, api *cluster.API) *kube.Source {
 		return src.Run(ctx, func(source.Update) error { return nil })
 	})
 	router, err := podroute.New(podroute.Options{
-		API: api.AsServiceAccount(t, namespace, "fairlead-agent"), Namespace: namespace, Node: "n1", Log: logger(t),
+		API: api.AsServiceAccount(t, namespace, "fairlead-agent"), Shares: []podroute.Share{{Namespace: namespace}}, Node: "n1", Log: logger(t),
 	})
 	if err != nil {
 		t.Fatal(err)

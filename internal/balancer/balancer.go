@@ -54,8 +54,8 @@ type Options struct {
 	// RemoveOnExit says that no agent will run here again after SIGTERM, as in a balancer pod.
 	RemoveOnExit bool
 	Kubernetes   node.KubernetesOptions
-	// BalancerPods leads VIPs to pods of Namespace that are balancers.
-	BalancerPods bool
+	// BalancerPods are the namespaces to whose balancer pods VIPs are led.
+	BalancerPods []podroute.Share
 	// MetricsSecure serves the status page and metrics over TLS, to clients that the API server
 	// allows.
 	MetricsSecure bool
@@ -268,17 +268,20 @@ func (o Options) openHook(conf *config.Config, events *observe.Recorder) (*route
 	})
 }
 
+// ParseShares reads Options.BalancerPods; see podroute.ParseShares.
+func ParseShares(texts []string) ([]podroute.Share, error) { return podroute.ParseShares(texts) }
+
 // routeToPods routes VIPs to the balancer pods of the node until stop is called. Their prefixes
 // are announced by a speaker in the place of the given one, if there is one.
 func (o Options) routeToPods(ctx context.Context, conf *config.Config, speaker *agent.Speaker) (stop func(), err error) {
-	if !o.BalancerPods {
+	if len(o.BalancerPods) == 0 {
 		return func() {}, nil
 	}
-	api, namespace, err := o.Kubernetes.Load()
+	api, _, err := o.Kubernetes.Load()
 	if err != nil {
 		return nil, err
 	}
-	options := podroute.Options{API: api, Namespace: namespace, Node: conf.Node.Name, Log: o.Log}
+	options := podroute.Options{API: api, Shares: o.BalancerPods, Node: conf.Node.Name, Log: o.Log}
 	if conf.BGP != nil {
 		options.ShutdownDelay = conf.BGP.ShutdownDelay
 	}
@@ -317,7 +320,7 @@ func (o Options) removeState(from agent.Source, pins string) error {
 	if err := from.Forget(); err != nil {
 		return err
 	}
-	if o.BalancerPods {
+	if len(o.BalancerPods) > 0 {
 		if err := podroute.Remove(); err != nil {
 			return err
 		}

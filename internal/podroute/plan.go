@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +19,7 @@ const Annotation = "fairlead.io/vip-prefixes"
 
 // pod has the needed fields of a balancer pod.
 type pod struct {
-	name string
+	name string // with the namespace
 	// addresses are the pod's own; none before it has started and after it has ended.
 	addresses []netip.Addr
 	// prefixes are masked.
@@ -31,21 +30,19 @@ type pod struct {
 	leaving time.Time
 }
 
-// readPod reads a pod with the annotation.
-func readPod(from *corev1.Pod) (p pod, err error) {
-	p.name = from.Name
+// readPod reads a pod with the annotation, whose namespace has a share.
+func readPod(from *corev1.Pod, share *Share) (p pod, err error) {
+	p.name = from.Namespace + "/" + from.Name
 	if from.Spec.HostNetwork {
 		return p, errors.New("hostNetwork: the node's own agent balances in the node's network")
 	}
-	for text := range strings.SplitSeq(from.Annotations[Annotation], ",") {
-		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
-		if err != nil {
-			return p, fmt.Errorf("annotation %s: %w", Annotation, err)
+	if p.prefixes, err = parsePrefixes(from.Annotations[Annotation]); err != nil {
+		return p, fmt.Errorf("annotation %s: %w", Annotation, err)
+	}
+	for _, prefix := range p.prefixes {
+		if !share.allows(prefix) {
+			return p, fmt.Errorf("annotation %s: %s is not for namespace %s, which has %s", Annotation, prefix, share.Namespace, share.Prefixes)
 		}
-		if prefix.Bits() == 0 {
-			return p, fmt.Errorf("annotation %s: %s is the default route", Annotation, prefix)
-		}
-		p.prefixes = append(p.prefixes, prefix.Masked())
 	}
 	if from.Status.Phase == corev1.PodSucceeded || from.Status.Phase == corev1.PodFailed {
 		return p, nil

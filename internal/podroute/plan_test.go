@@ -16,7 +16,7 @@ import (
 
 // balancer is a pod as the API server has it.
 func balancer(prefixes string, ready corev1.ConditionStatus, addresses ...string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Annotations: map[string]string{Annotation: prefixes}}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Annotations: map[string]string{Annotation: prefixes}}}
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
 	for _, a := range addresses {
 		p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: a})
@@ -25,13 +25,14 @@ func balancer(prefixes string, ready corev1.ConditionStatus, addresses ...string
 }
 
 func TestReadPod(t *testing.T) {
-	p, err := readPod(balancer("10.1.1.7/24, fd00:10::/64", corev1.ConditionTrue, "10.244.1.2", "fd44::2"))
+	share := &Share{"shop", []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:10::/64")}}
+	p, err := readPod(balancer("10.1.1.7/24, fd00:10::/64", corev1.ConditionTrue, "10.244.1.2", "fd44::2"), share)
 	if err != nil || fmt.Sprint(p.prefixes, p.addresses, p.ready) != "[10.1.1.0/24 fd00:10::/64] [10.244.1.2 fd44::2] true" {
 		t.Errorf("%+v, error %v", p, err)
 	}
 	ended := balancer("10.1.1.0/24", corev1.ConditionFalse, "10.244.1.2")
 	ended.Status.Phase = corev1.PodSucceeded
-	if p, err := readPod(ended); err != nil || len(p.addresses) > 0 || p.ready {
+	if p, err := readPod(ended, share); err != nil || len(p.addresses) > 0 || p.ready {
 		t.Errorf("a pod that has ended: %+v, error %v", p, err)
 	}
 	onNode := balancer("10.1.1.0/24", corev1.ConditionTrue, "172.30.0.11")
@@ -40,8 +41,11 @@ func TestReadPod(t *testing.T) {
 		"no '/'":        balancer("10.1.1.1", corev1.ConditionTrue),
 		"default route": balancer("10.1.1.0/24,0.0.0.0/0", corev1.ConditionTrue),
 		"hostNetwork":   onNode,
+		"10.2.0.0/24 is not for namespace shop, which has [10.1.0.0/16 fd00:10::/64]": balancer("10.1.1.0/24,10.2.0.0/24", corev1.ConditionTrue),
+		"10.0.0.0/8 is not for":   balancer("10.0.0.0/8", corev1.ConditionTrue),
+		"fd00:10::/48 is not for": balancer("fd00:10::/48", corev1.ConditionTrue),
 	} {
-		if _, err := readPod(pod); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readPod(pod, share); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
 		}
 	}

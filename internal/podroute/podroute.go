@@ -2,7 +2,7 @@
 
 // Package podroute leads VIPs to balancer pods: pods of this node that run a balancer of
 // their own, and have an address of the cluster's network of pods only. It watches the pods
-// of the agents' namespace, keeps routes to their prefixes in the node's kernel, and announces
+// of some namespaces, keeps routes to their prefixes in the node's kernel, and announces
 // the prefixes next to the routes of the node's own services, with the node as next hop
 // (Takahashi's dissertation, figure 4.5). The agent runs it.
 package podroute
@@ -34,8 +34,9 @@ import (
 type Options struct {
 	// API has the address of the API server and the agent's credentials.
 	API *rest.Config
-	// Namespace has the balancer pods, Node is the name of this node's Node.
-	Namespace, Node string
+	// Shares are the namespaces that may have balancer pods, Node is the name of this node's Node.
+	Shares []Share
+	Node   string
 	// ShutdownDelay is how long the routes of pods that end carry GRACEFUL_SHUTDOWN before
 	// they are withdrawn.
 	ShutdownDelay time.Duration
@@ -85,19 +86,23 @@ const (
 // Run keeps the routes up to date until ctx ends, and leaves them to the next agent then.
 func (r *Router) Run(ctx context.Context) {
 	changed := make(chan struct{}, 1)
-	informer := r.watch(changed)
+	var informers []cache.SharedIndexInformer
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	watching.Go(func() { informer.RunWithContext(klog.NewContext(ctx, logr.Discard())) })
-	if !r.awaitList(ctx, informer) {
+	for i := range r.Shares {
+		informer := r.watch(r.Shares[i].Namespace, changed)
+		informers = append(informers, informer)
+		watching.Go(func() { informer.RunWithContext(klog.NewContext(ctx, logr.Discard())) })
+	}
+	if !r.awaitLists(ctx, informers) {
 		r.adopt()
 	}
 	since, failed := map[string]time.Time{}, ""
 	for ctx.Err() == nil {
 		next := time.After(retryPause)
-		if informer.HasSynced() {
+		if listed(informers) {
 			now := time.Now()
-			p := decide(r.pods(informer.GetStore().List(), since, now), now, r.ShutdownDelay)
+			p := decide(r.pods(informers, since, now), now, r.ShutdownDelay)
 			switch err := r.apply(p); {
 			case err == nil:
 				failed, next = "", at(p.next)
@@ -122,9 +127,9 @@ func at(t time.Time) <-chan time.Time {
 	return time.After(time.Until(t))
 }
 
-// watch returns an informer of the node's pods that signals changes.
-func (r *Router) watch(changed chan struct{}) cache.SharedIndexInformer {
-	list := cache.NewListWatchFromClient(r.client, "pods", r.Namespace, fields.OneTermEqualSelector("spec.nodeName", r.Node))
+// watch returns an informer of the node's pods in a namespace that signals changes.
+func (r *Router) watch(namespace string, changed chan struct{}) cache.SharedIndexInformer {
+	list := cache.NewListWatchFromClient(r.client, "pods", namespace, fields.OneTermEqualSelector("spec.nodeName", r.Node))
 	informer := cache.NewSharedIndexInformer(list, &corev1.Pod{}, 0, nil)
 	signal := func() {
 		select {
@@ -135,7 +140,7 @@ func (r *Router) watch(changed chan struct{}) cache.SharedIndexInformer {
 	// The informer hasn't been started, so there are no errors.
 	_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
 		if ctx.Err() == nil && !apierrors.IsResourceExpired(err) && !errors.Is(err, io.EOF) {
-			r.Log.Warn("balancer pods not watched, retrying", "error", err)
+			r.Log.Warn("balancer pods not watched, retrying", "namespace", namespace, "error", err)
 		}
 	})
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -144,11 +149,15 @@ func (r *Router) watch(changed chan struct{}) cache.SharedIndexInformer {
 	return informer
 }
 
-// awaitList waits until the pods have been listed, and reports whether they have.
-func (r *Router) awaitList(ctx context.Context, informer cache.SharedIndexInformer) bool {
+// awaitLists waits until the pods of all namespaces have been listed, and reports whether they have.
+func (r *Router) awaitLists(ctx context.Context, informers []cache.SharedIndexInformer) bool {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	return cache.WaitForCacheSync(ctx.Done(), informer.HasSynced)
+	return cache.WaitForCacheSync(ctx.Done(), func() bool { return listed(informers) })
+}
+
+func listed(informers []cache.SharedIndexInformer) bool {
+	return !slices.ContainsFunc(informers, func(i cache.SharedIndexInformer) bool { return !i.HasSynced() })
 }
 
 // adopt announces the prefixes of the kernel's routes, as the earlier agent did.
@@ -181,28 +190,30 @@ func (r *Router) apply(p plan) error {
 	return errors.Join(err, wrong, r.announce(announced), removeOthers(routes))
 }
 
-// pods returns the balancer pods of a list. since has the times at which pods that end were
+// pods returns the balancer pods of all namespaces. since has the times at which pods that end were
 // first seen to end, by name.
-func (r *Router) pods(list []any, since map[string]time.Time, now time.Time) (all []pod) {
+func (r *Router) pods(informers []cache.SharedIndexInformer, since map[string]time.Time, now time.Time) (all []pod) {
 	present := map[string]bool{}
-	for _, object := range list {
-		from, ok := object.(*corev1.Pod)
-		if !ok || from.Annotations[Annotation] == "" {
-			continue
-		}
-		p, err := readPod(from)
-		if err != nil {
-			r.Log.Error("balancer pod ignored", "pod", from.Name, "error", err)
-			continue
-		}
-		present[p.name] = true
-		if from.DeletionTimestamp != nil {
-			if since[p.name].IsZero() {
-				since[p.name] = now
+	for i, informer := range informers {
+		for _, object := range informer.GetStore().List() {
+			from, ok := object.(*corev1.Pod)
+			if !ok || from.Annotations[Annotation] == "" {
+				continue
 			}
-			p.leaving = since[p.name]
+			p, err := readPod(from, &r.Shares[i])
+			if err != nil {
+				r.Log.Error("balancer pod ignored", "namespace", from.Namespace, "pod", from.Name, "error", err)
+				continue
+			}
+			present[p.name] = true
+			if from.DeletionTimestamp != nil {
+				if since[p.name].IsZero() {
+					since[p.name] = now
+				}
+				p.leaving = since[p.name]
+			}
+			all = append(all, p)
 		}
-		all = append(all, p)
 	}
 	for name := range since {
 		if !present[name] {

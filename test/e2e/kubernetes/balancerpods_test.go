@@ -38,7 +38,7 @@ var podVIPs = map[string][]netip.Addr{
 // the same rings, and servers answer past them.
 func TestBalancerPods(t *testing.T) {
 	t.Parallel()
-	i := install(t, cluster.Options{Nodes: 4}, nat, "--set", "agent.balancerPods=true")
+	i := install(t, cluster.Options{Nodes: 4}, nat, "--set-json", `agent.balancerPods=[{"namespace": "`+namespace+`", "prefixes": ["10.1.0.0/16", "fd00:10:1::/48"]}]`)
 	i.Apply(t, serverPods())
 	i.Apply(t, i.balancerPods(t, "first", 1))
 	i.awaitPodRoutes(t, "first", 1)
