@@ -49,7 +49,7 @@ func testPlugin(t *testing.T, i *installation) {
 	web := fmt.Sprintf("default/web/80 tcp %s:80 dsr 3/3 … ok\n", vips[0])
 	await("n1:\n"+web+"n2:\n"+web+"n3:\n"+web, "services") // TestGuide has more
 
-	if out, err := plugin("--node", "n2", "drain", "node"); err != nil || !strings.Contains(out, "node ") {
+	if out, err := plugin("--node", "n2", "drain", "node"); err != nil || !strings.HasPrefix(out, "node: ") {
 		t.Errorf("drain: %v\n%s", err, out)
 	}
 	i.awaitRoutes(t, vips, "n1", "n3")
