@@ -46,7 +46,7 @@ func ParseShares(texts []string) (shares []Share, err error) {
 func parseShare(text string) (s Share, err error) {
 	namespace, prefixes, found := strings.Cut(text, "=")
 	if wrong := validation.IsDNS1123Label(namespace); len(wrong) > 0 || !found {
-		return s, errors.New("want NAMESPACE=PREFIX[,PREFIX]...")
+		return s, errors.New("want NAMESPACE=PREFIX, with commas between prefixes")
 	}
 	s.Namespace = namespace
 	s.Prefixes, err = parsePrefixes(prefixes)

@@ -16,8 +16,8 @@ func TestParseShares(t *testing.T) {
 	}{
 		{nil, "[]"},
 		{[]string{"shop=10.1.0.7/24,fd00:10::/64", "news=10.1.1.0/24"}, "[{shop [10.1.0.0/24 fd00:10::/64]} {news [10.1.1.0/24]}]"},
-		{[]string{"shop"}, `"shop": want NAMESPACE=PREFIX[,PREFIX]...`},
-		{[]string{"=10.1.0.0/24"}, `"=10.1.0.0/24": want NAMESPACE=PREFIX[,PREFIX]...`},
+		{[]string{"shop"}, `"shop": want NAMESPACE=PREFIX, with commas between prefixes`},
+		{[]string{"=10.1.0.0/24"}, `"=10.1.0.0/24": want NAMESPACE=PREFIX, with commas between prefixes`},
 		{[]string{"shop=10.1.0.0"}, "no '/'"},
 		{[]string{"shop=::/0"}, "::/0 is the default route"},
 		{[]string{"shop=10.1.0.0/24", "shop=10.1.1.0/24"}, "namespace shop is given twice"},

@@ -232,7 +232,6 @@ func (c *cloud) checkStatistics(t *testing.T) {
 	}
 	before := found.Stats
 	c.Gets(t, "client", harness.Origin(c.web[1].String()), 40)
-	const interval = time.Minute // between reports of counters
 	if !await.Holds(func() bool {
 		err := c.client.Get(t.Context(), path, &found)
 		return err == nil && found.Stats.Total >= before.Total+40 && found.Stats.Bytes >= before.Bytes+40*200
