@@ -3,8 +3,10 @@
 package session
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -409,6 +411,23 @@ func TestPeerCapabilities(t *testing.T) {
 	old := readOpen(&wire.BGPOpen{MyAS: 65000}) // without capabilities
 	if !old.IPv4 || old.IPv6 || old.GracefulRestart {
 		t.Errorf("%+v", old)
+	}
+}
+
+// A message that has arrived when the hold timer expires is read; without one the session ends.
+func TestLateReader(t *testing.T) {
+	ours, theirs := connect(t)
+	t.Cleanup(func() { ours.Close() })
+	s := &Session{conn: ours, in: bufio.NewReader(ours), deadline: time.Now().Add(-time.Second)}
+	if _, err := theirs.Write(keepalive); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := s.next(); err != nil || !bytes.Equal(m, keepalive) {
+		t.Errorf("% x, error %v", m, err)
+	}
+	_, err := s.next()
+	if n, _ := errors.AsType[Notification](err); n.Code != wire.BGP_ERROR_HOLD_TIMER_EXPIRED {
+		t.Errorf("error %v, want that the hold timer has expired", err)
 	}
 }
 
