@@ -206,7 +206,9 @@ func TestAPIServerTenants(t *testing.T) {
 	}
 	w.slice("noisy", "z000", "z000", from, 1)
 
-	// By its status, which nodes obey, no group serves a refused LoadBalancer.
+	// By its status, which nodes obey, no group serves a refused LoadBalancer. It is younger than the Services:
+	// creation times are whole seconds, and of one second LoadBalancers are first.
+	time.Sleep(time.Until(more[len(more)-1].CreationTimestamp.Add(time.Second)))
 	vm := &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "noisy", Name: "vm"}, Spec: v1alpha1.LoadBalancerSpec{Forward: "nat"}}
 	vm.Spec.Listeners, vm.Spec.Pools = []v1alpha1.Listener{{Name: "l", Port: 80, Pool: "p"}}, []v1alpha1.Pool{{Name: "p"}}
 	w.create(vm)
