@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/session"
@@ -26,7 +25,6 @@ var (
 const (
 	maxUnidentified = 1024
 	maxOfSource     = 64
-	openTimeout     = 10 * time.Second
 )
 
 // source returns the prefix that the connections of one host share: its IPv4 address, or
@@ -122,7 +120,7 @@ func (r *Reflector) identified(conn *net.TCPConn) {
 // identify waits for the OPEN of a client.
 func (r *Reflector) identify(address netip.Addr, conn *net.TCPConn) {
 	stop := context.AfterFunc(r.ctx, func() { _ = conn.Close() })
-	pending, err := session.ReadOpen(conn, openTimeout)
+	pending, err := session.ReadOpen(conn)
 	if err == nil {
 		if former := r.contested(address, pending); former != nil && !former.SupersededBy(pending) {
 			pending.Refuse(session.Collision)

@@ -23,6 +23,7 @@ type adjRIBOut struct {
 	mu           sync.Mutex
 	to           target
 	wanted, sent map[netip.Prefix][]encoded
+	paths        int // in sent
 	// unequal are the prefixes in which they may differ.
 	unequal map[netip.Prefix]struct{}
 	// begun is set when the first paths were taken. refreshed is when the peer last got all again, wanting the
@@ -115,10 +116,11 @@ func (r *adjRIBOut) set(prefix netip.Prefix, paths []encoded) {
 func (r *adjRIBOut) refresh(afi uint16) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.wanting == (Families{}) {
+	waiting := r.wanting != Families{}
+	r.wanting.add(wire.NewFamily(afi, wire.SAFI_UNICAST))
+	if !waiting && r.wanting != (Families{}) { // others are ignored
 		time.AfterFunc(time.Until(r.refreshed.Add(refreshInterval)), r.repeat)
 	}
-	r.wanting.add(wire.NewFamily(afi, wire.SAFI_UNICAST))
 }
 
 // repeat forgets that the paths of the families that the peer wants again were sent.
@@ -160,6 +162,7 @@ func (r *adjRIBOut) take() (messages [][]byte) {
 				announced[to] = append(announced[to], r.to.nlri(prefix, p.id))
 			}
 		}
+		r.paths += len(wanted) - len(sent)
 		if r.sent[prefix] = slices.Clone(wanted); len(wanted) == 0 {
 			delete(r.sent, prefix)
 		}
@@ -186,11 +189,7 @@ func (r *adjRIBOut) take() (messages [][]byte) {
 func (r *adjRIBOut) written() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	paths := 0
-	for _, to := range r.sent {
-		paths += len(to)
-	}
-	r.state.Set(outState{paths: paths, current: len(r.unequal) == 0})
+	r.state.Set(outState{paths: r.paths, current: len(r.unequal) == 0})
 }
 
 // updates are the fewest messages with all the NLRI.

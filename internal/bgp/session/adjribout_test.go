@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
@@ -116,6 +117,21 @@ func medOf(body *wire.BGPUpdate) string {
 		}
 	}
 	return ""
+}
+
+// Requests for a family that isn't announced start nothing, however many there are.
+func TestRefreshOfOtherFamily(t *testing.T) {
+	r := newAdjRIBOut()
+	const linkState = 16388 // RFC 9552
+	for range 1000 {
+		r.refresh(linkState)
+	}
+	time.Sleep(20 * time.Millisecond) // which the first answer doesn't wait for
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.refreshed.IsZero() {
+		t.Error("answered")
+	}
 }
 
 // Many paths with the same attributes share messages, which are full (RFC 4271 §4.3).

@@ -3,6 +3,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -93,7 +94,7 @@ func (s *Session) Change(prefix netip.Prefix, paths []Path) error {
 			all = append(all, one)
 		}
 	}
-	slices.SortFunc(all, func(a, b encoded) int { return int(int64(a.id) - int64(b.id)) })
+	slices.SortFunc(all, func(a, b encoded) int { return cmp.Compare(a.id, b.id) })
 	s.out.change(prefix, all)
 	return invalid
 }
@@ -151,7 +152,7 @@ func (t *target) encode(p *Path) (a attributes, err error) {
 	if !t.longASN {
 		list = append(list, as4Path(path)...)
 	}
-	slices.SortStableFunc(list, func(x, y wire.PathAttributeInterface) int { return int(x.GetType()) - int(y.GetType()) })
+	slices.SortStableFunc(list, func(x, y wire.PathAttributeInterface) int { return cmp.Compare(x.GetType(), y.GetType()) })
 	var b []byte
 	for _, attribute := range list {
 		one, err := attribute.Serialize()

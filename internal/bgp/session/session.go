@@ -82,7 +82,7 @@ type Status struct {
 }
 
 const (
-	// openTimeout is how long the peer may take from the connection to the session.
+	// openTimeout is how long the peer may take from the connection to its OPEN, and from there to the session.
 	openTimeout = 10 * time.Second
 	// closeTimeout bounds how long it may take to read the last message.
 	closeTimeout = time.Second
@@ -426,8 +426,8 @@ func (p *Pending) Refuse(n Notification) {
 // ReadOpen waits for the first message on a connection: several peers may have one
 // address, and only the OPEN identifies them. Anything else is left to the session,
 // which replies to it.
-func ReadOpen(conn *net.TCPConn, timeout time.Duration) (*Pending, error) {
-	_ = conn.SetReadDeadline(time.Now().Add(timeout)) // then the next line fails
+func ReadOpen(conn *net.TCPConn) (*Pending, error) {
+	_ = conn.SetReadDeadline(time.Now().Add(openTimeout)) // then the next line fails
 	message, err := readMessage(conn)
 	if err != nil && !errors.Is(err, errMalformed) {
 		return nil, fmt.Errorf("no OPEN received: %w", err)

@@ -55,12 +55,8 @@ type KeeperOptions struct {
 	OnEstablished func(*session.Session)
 }
 
-const (
-	// openTimeout is how long a peer may take from the connection to its OPEN.
-	openTimeout = 10 * time.Second
-	// stable is how long a session has to live for the next attempt to follow at once.
-	stable = 10 * time.Second
-)
+// stable is how long a session has to live for the next attempt to follow at once.
+const stable = 10 * time.Second
 
 // Keep starts a Keeper. Stop ends it.
 func Keep(o KeeperOptions) *Keeper {
@@ -210,7 +206,7 @@ func (k *Keeper) Accept(conn *net.TCPConn) {
 // identify waits for the OPEN on a connection, and makes it the next session's if it
 // supersedes the current one.
 func (k *Keeper) identify(conn *net.TCPConn) {
-	pending, err := session.ReadOpen(conn, openTimeout)
+	pending, err := session.ReadOpen(conn)
 	k.mu.Lock()
 	k.unidentified = slices.DeleteFunc(k.unidentified, func(c *net.TCPConn) bool { return c == conn })
 	former := k.session
