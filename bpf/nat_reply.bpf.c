@@ -16,15 +16,15 @@
 #define xdp_md __sk_buff
 
 #include "core/maps.h"
-#include "core/session.h"
 #include "core/stats.h"
 #include "core/types.h"
-#include "nat/icmp.h"
 #include "nat/path.h"
-#include "nat/skb_rewrite.h"
+#include "nat/session.h"
 #include "nat/state.h"
 #include "parse/parse.h"
 #include "parse/skb.h"
+#include "translate/icmp.h"
+#include "translate/skb_rewrite.h"
 
 /* Counts all merged packets and returns the verdict. */
 static __always_inline int exit_skb(const struct __sk_buff *skb, enum counter exit, int verdict)

@@ -40,7 +40,7 @@ const volatile __u32 egress_count = 1;
 const volatile __u64 vip_secrets[6] = {};
 
 /*
- * The same for places of sessions (core/places.h), and how many places of each table keys select.
+ * The same for places of sessions (nat/places.h), and how many places of each table keys select.
  */
 const volatile __u64 place_secret_low = 0;
 const volatile __u64 place_secret_high = 0;

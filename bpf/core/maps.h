@@ -272,7 +272,7 @@ struct {
 	__type(value, struct secrets);
 } secrets SEC(".maps");
 
-/* Entries of NAT sessions at their places (core/places.h): established and closing ones. */
+/* Entries of NAT sessions at their places (nat/places.h): established and closing ones. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

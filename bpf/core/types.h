@@ -69,7 +69,7 @@ struct secrets {
 	__u64 place_secrets[2];
 };
 
-/* At how many places a record may be, from the first place of its key on (core/places.h). */
+/* At how many places a record may be, from the first place of its key on (nat/places.h). */
 enum place_window {
 	PLACE_WINDOW = 48,
 };
@@ -80,7 +80,7 @@ enum place_key {
 	PLACE_BUSY, /* one writer owns the place */
 };
 
-/* What each place of a table begins with (core/places.h); the record begins with `seen`. */
+/* What each place of a table begins with (nat/places.h); the record begins with `seen`. */
 struct place {
 	__u64 key;
 	/* Bit i: the place i further has a record whose first place is this one. Above: a version. */
@@ -423,7 +423,7 @@ enum nat_flag {
 
 /*
  * A NAT session: client to VIP on one side, SNAT address to backend on the other. Each direction
- * has an entry with the same content, except for `acked` (core/session.h).
+ * has an entry with the same content, except for `acked` (nat/session.h).
  */
 struct nat_session {
 	__u32 seen; /* time of the last packet, to about a second; unit of flow.seen */

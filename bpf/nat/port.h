@@ -15,8 +15,8 @@
 #include "core/header.h"
 #include "core/maps.h"
 #include "core/packet.h"
-#include "core/session.h"
 #include "core/types.h"
+#include "nat/session.h"
 
 /* With 90 % of the ports in use, 64 attempts fail for one session in a thousand. */
 #define NAT_ATTEMPTS 64

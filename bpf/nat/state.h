@@ -22,10 +22,10 @@
 #include "core/config.h"
 #include "core/maps.h"
 #include "core/packet.h"
-#include "core/session.h"
 #include "core/types.h"
 #include "nat/path.h"
 #include "nat/rewrite.h"
+#include "nat/session.h"
 
 static __always_inline void read_segment(struct xdp_md *ctx, const struct packet *p,
 					 struct segment *t)

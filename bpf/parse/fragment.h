@@ -19,10 +19,10 @@
 #include "core/hash.h"
 #include "core/maps.h"
 #include "core/packet.h"
-#include "core/session.h"
 #include "core/stats.h"
 #include "core/types.h"
 #include "core/vip.h"
+#include "nat/session.h"
 #include "parse/ip.h"
 
 static __always_inline void fragment_key(const struct packet *p, const struct payload *payload,

@@ -23,10 +23,10 @@
 #include "core/limit.h"
 #include "core/maps.h"
 #include "core/packet.h"
-#include "core/session.h"
 #include "core/stats.h"
 #include "core/types.h"
 #include "nat/rewrite.h"
+#include "nat/session.h"
 #include "pick/ring.h"
 #include "send/link.h"
 

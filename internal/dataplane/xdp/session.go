@@ -15,7 +15,7 @@ const (
 	sessionClosing = time.Duration(table.BalancerNatSecondsNAT_CLOSING_SECONDS) * time.Second
 	sessionOneWay  = time.Duration(table.BalancerNatSecondsNAT_ONE_WAY_SECONDS) * time.Second
 	// sessionSync is how late the time of a session's second entry may be, with an idle
-	// time-out of eight times that at least (NAT_SYNC of bpf/core/session.h).
+	// time-out of eight times that at least (NAT_SYNC of bpf/nat/session.h).
 	sessionSync = time.Duration(1<<13) << table.FlowTimeShift
 	// sessionTouch is how late a session's time may be.
 	sessionTouch = time.Second + idleSlack

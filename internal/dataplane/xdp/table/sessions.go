@@ -14,7 +14,7 @@ import (
 )
 
 // Sessions is a table of NAT sessions, whose entries are at places of an array
-// (bpf/core/places.h).
+// (bpf/nat/places.h).
 type Sessions struct {
 	secrets [2]uint64 // place_secret_low and _high of bpf/core/config.h
 
@@ -64,7 +64,7 @@ func (s *Sessions) Close() error {
 	return unix.Munmap(s.memory)
 }
 
-// first is the first place of a key (first_place of bpf/core/places.h).
+// first is the first place of a key (first_place of bpf/nat/places.h).
 func (s *Sessions) first(key uint64) int {
 	hash := uint64(uint32(key))*s.secrets[0] + (key>>32)*s.secrets[1]
 	return int(uint64(spread(uint32(hash>>32))) * uint64(len(s.places)-placesMore) >> 32)

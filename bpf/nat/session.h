@@ -22,8 +22,8 @@
 #include "core/hash.h"
 #include "core/maps.h"
 #include "core/packet.h"
-#include "core/places.h"
 #include "core/types.h"
+#include "nat/places.h"
 
 /* A second, in units of nat_session.seen. */
 #define NAT_SECOND (1000000000ull >> FLOW_TIME_SHIFT)
@@ -92,7 +92,7 @@ static __always_inline int is_confirmed(__u8 state)
 #define PENDING_WINDOW 8
 
 /*
- * The places of entries (core/places.h), in `nat_pending` if `pending` is set, else in
+ * The places of entries (nat/places.h), in `nat_pending` if `pending` is set, else in
  * `nat_sessions`. The functions aren't inlined, as the stack of each is small.
  */
 __noinline __u32 find_entry(__u64 key, __u32 pending)
