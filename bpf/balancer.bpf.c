@@ -54,7 +54,7 @@ static __always_inline int client_denied(const struct packet *p, const struct se
 
 /*
  * Whether tunnels of peers may contain the packet. Returns COUNTER_PASS_FROM_PEER, the exit if it
- * is dropped, or COUNTER_COUNT if it isn't for such a service.
+ * is dropped, or CONTINUE if it isn't for such a service.
  */
 static __always_inline enum counter admit_inner(const struct packet *inner)
 {
@@ -65,23 +65,23 @@ static __always_inline enum counter admit_inner(const struct packet *inner)
 
 	if (inner->fragment == FRAGMENT_LATER) {
 		flags = vip_address(inner);
-		return flags && *flags & ADDRESS_TUNNELLED ? COUNTER_PASS_FROM_PEER : COUNTER_COUNT;
+		return flags && *flags & ADDRESS_TUNNELLED ? COUNTER_PASS_FROM_PEER : CONTINUE;
 	}
 	number = service_number(inner);
 	service = element(services, number, service_count);
 	if (number == VIP_UNUSED || !service)
-		return COUNTER_COUNT;
+		return CONTINUE;
 	active = *(volatile __u16 *)&service->active & 1;
 	view = &service->view[active];
 	if (!(view->flags & VIEW_TUNNEL_END))
-		return COUNTER_COUNT;
+		return CONTINUE;
 	return client_denied(inner, service, view, active) ? COUNTER_DROP_SOURCE_DENIED
 							   : COUNTER_PASS_FROM_PEER;
 }
 
 /*
  * Decapsulates a packet from a peer. Returns COUNTER_PASS_FROM_PEER, the exit if it is dropped, or
- * COUNTER_COUNT if it isn't one.
+ * CONTINUE if it isn't one.
  */
 __noinline enum counter end_peer_tunnel(struct xdp_md *ctx)
 {
@@ -89,8 +89,8 @@ __noinline enum counter end_peer_tunnel(struct xdp_md *ctx)
 	struct tunnel t = {};
 	enum counter exit;
 
-	if (!read_peer_tunnel(ctx, &t) || parse_inner(ctx, &t, &inner) != COUNTER_COUNT)
-		return COUNTER_COUNT;
+	if (!read_peer_tunnel(ctx, &t) || parse_inner(ctx, &t, &inner) != CONTINUE)
+		return CONTINUE;
 	exit = admit_inner(&inner);
 	if (exit != COUNTER_PASS_FROM_PEER)
 		return exit;
@@ -100,7 +100,7 @@ __noinline enum counter end_peer_tunnel(struct xdp_md *ctx)
 	case DECAP_CONGESTED:
 		return COUNTER_DROP_CONGESTED;
 	default:
-		return COUNTER_COUNT;
+		return CONTINUE;
 	}
 }
 
@@ -146,12 +146,12 @@ int balance(struct xdp_md *ctx)
 	exit = parse(ctx, &packet);
 	if (feature_peers && may_be_peer_tunnel(exit, &packet)) {
 		ended = end_peer_tunnel(ctx);
-		if (ended != COUNTER_COUNT)
+		if (ended != CONTINUE)
 			return exit_default(ended);
 	}
-	if (feature_overlay && exit == COUNTER_COUNT && is_overlay(&packet))
+	if (feature_overlay && exit == CONTINUE && is_overlay(&packet))
 		exit = parse_overlay(ctx, &packet);
-	if (exit != COUNTER_COUNT)
+	if (exit != CONTINUE)
 		return exit_default(unserved(ctx, &packet, exit));
 	number = service_number(&packet);
 	if (number == VIP_UNUSED)
@@ -168,7 +168,7 @@ int balance(struct xdp_md *ctx)
 					    ? COUNTER_DROP_SOURCE_DENIED
 					    : COUNTER_PASS_FROM_PEER);
 	exit = admit(ctx, &packet, service, view, active, number);
-	if (exit != COUNTER_COUNT)
+	if (exit != CONTINUE)
 		return exit_with(exit, XDP_DROP);
 	if (feature_nat && view->flags & VIEW_NAT) {
 		packet.routed = feature_dsr && view->flags & VIEW_DSR;

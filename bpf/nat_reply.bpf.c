@@ -169,11 +169,11 @@ __noinline int reply_error(struct __sk_buff *skb)
 
 	if (skb_link != ETH_HLEN || bpf_skb_pull_data(skb, skb->len))
 		return TC_ACT_UNSPEC;
-	if (parse(skb, &p) != COUNTER_COUNT || !p.quoted || find_server_reply(&p, &a))
+	if (parse(skb, &p) != CONTINUE || !p.quoted || find_server_reply(&p, &a))
 		return TC_ACT_UNSPEC;
 	to_client(&a, &to);
 	exit = translate_error(skb, &p, &to);
-	if (exit != COUNTER_COUNT)
+	if (exit != CONTINUE)
 		return exit_skb(skb, exit, TC_ACT_SHOT);
 	return send_to_client(skb, &a);
 }
@@ -182,7 +182,7 @@ __noinline int reply_error(struct __sk_buff *skb)
 static __always_inline int find_ports(struct __sk_buff *skb, struct skb_packet *b)
 {
 	if (b->p.fragment == FRAGMENT_LATER)
-		return find_fragment(&b->p, &b->payload) == COUNTER_COUNT ? 0 : -1;
+		return find_fragment(&b->p, &b->payload) == CONTINUE ? 0 : -1;
 	return parse_skb_ports(skb, b);
 }
 

@@ -72,7 +72,7 @@ static __always_inline int is_for_vip(struct xdp_md *ctx, const struct tunnel *t
 {
 	struct packet inner = {};
 
-	return parse_inner(ctx, t, &inner) == COUNTER_COUNT &&
+	return parse_inner(ctx, t, &inner) == CONTINUE &&
 	       bpf_map_lookup_elem(&node_vips, &inner.vip);
 }
 

@@ -58,3 +58,6 @@ enum counter {
 	COUNTER_ANSWER_RESET, /* a TCP reset: no usable backend, or an unknown connection */
 	COUNTER_COUNT,
 };
+
+/* In place of an exit: the packet stays in the program, and the caller handles it further. */
+#define CONTINUE COUNTER_COUNT

@@ -31,7 +31,7 @@ static __always_inline __u32 hops_left(struct xdp_md *ctx, const struct packet *
 }
 
 /*
- * Decrements the hop limit of the packet at `start` and limits it to `most`. Returns COUNTER_COUNT,
+ * Decrements the hop limit of the packet at `start` and limits it to `most`. Returns CONTINUE,
  * or the exit.
  */
 static __always_inline enum counter spend_hop(struct xdp_md *ctx, const struct packet *p,
@@ -59,7 +59,7 @@ static __always_inline enum counter spend_hop(struct xdp_md *ctx, const struct p
 			return COUNTER_DROP_TTL;
 		ip->hop_limit = ip->hop_limit - 1 < most ? ip->hop_limit - 1 : most;
 	}
-	return COUNTER_COUNT;
+	return CONTINUE;
 }
 
 /* New addresses and ports of a packet. */
@@ -147,7 +147,7 @@ static __always_inline int rewrite_ports(void *start, const void *end, const str
 
 /*
  * Translates the packet at `ip`. Later fragments have neither ports nor a checksum. Returns
- * COUNTER_COUNT, or the exit.
+ * CONTINUE, or the exit.
  */
 static __always_inline enum counter translate(struct xdp_md *ctx, const struct packet *p, void *ip,
 					      const __u8 source[16], const __u8 destination[16],
@@ -169,8 +169,8 @@ static __always_inline enum counter translate(struct xdp_md *ctx, const struct p
 			return COUNTER_DROP_TTL;
 	}
 	if (p->fragment == FRAGMENT_LATER)
-		return COUNTER_COUNT;
+		return CONTINUE;
 	return rewrite_ports(ip + (p->header & OFFSET_MASK), end, p, source_port, port, change)
 		       ? COUNTER_DROP_INTERNAL_ERROR
-		       : COUNTER_COUNT;
+		       : CONTINUE;
 }

@@ -148,9 +148,9 @@ static __always_inline enum counter parse_inner(struct xdp_md *ctx, const struct
 		exit = read_ipv4(start, end, inner);
 	else
 		exit = read_ipv6(start, end, inner);
-	if (exit == COUNTER_COUNT)
+	if (exit == CONTINUE)
 		exit = find_payload(ctx, inner, &payload);
-	if (exit == COUNTER_COUNT && inner->fragment != FRAGMENT_LATER)
+	if (exit == CONTINUE && inner->fragment != FRAGMENT_LATER)
 		exit = parse_payload(ctx, &payload, inner);
 	return exit;
 }

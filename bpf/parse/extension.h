@@ -45,7 +45,7 @@ static __always_inline int is_extension(__u8 next)
 
 /*
  * Parses the chain at `offset` in the frame, whose first header has protocol `chain->next`, up to
- * the first other header or the fragment header of a later fragment. Returns COUNTER_COUNT, or the
+ * the first other header or the fragment header of a later fragment. Returns CONTINUE, or the
  * exit.
  */
 __noinline enum counter walk_extensions(struct xdp_md *ctx, __u32 offset, struct chain *chain)
@@ -74,5 +74,5 @@ __noinline enum counter walk_extensions(struct xdp_md *ctx, __u32 offset, struct
 	chain->length = length;
 	if (is_extension(chain->next) && !(chain->fragment & FRAGMENT_OFFSET6))
 		return COUNTER_PASS_EXTENSION_HEADER;
-	return COUNTER_COUNT;
+	return CONTINUE;
 }

@@ -80,7 +80,7 @@ __noinline int record_fragment(const struct packet *p, const struct payload *pay
 }
 
 /*
- * Gives a later fragment the recorded ports. Returns COUNTER_COUNT, or the exit if there are none.
+ * Gives a later fragment the recorded ports. Returns CONTINUE, or the exit if there are none.
  */
 __noinline enum counter find_fragment(struct packet *p, const struct payload *payload)
 {
@@ -98,5 +98,5 @@ __noinline enum counter find_fragment(struct packet *p, const struct payload *pa
 	p->source_port = ports->source_port;
 	p->phase = ports->protocol == IPPROTO_TCP ? PHASE_OPEN : PHASE_DATAGRAM;
 	p->header = payload->header;
-	return COUNTER_COUNT;
+	return CONTINUE;
 }

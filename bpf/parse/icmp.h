@@ -72,7 +72,7 @@ static __always_inline enum counter parse_quoted_ports(struct xdp_md *ctx, __u32
 	p->phase = protocol == IPPROTO_TCP ? PHASE_OPEN : PHASE_DATAGRAM;
 	p->quoted = 1;
 	p->quote = header;
-	return COUNTER_COUNT;
+	return CONTINUE;
 }
 
 static __always_inline enum counter parse_quoted_ipv4(struct xdp_md *ctx, __u32 header,
@@ -106,7 +106,7 @@ static __always_inline enum counter parse_quoted_ipv6(struct xdp_md *ctx, __u32 
 	chain.next = ip->nexthdr;
 	header += sizeof(*ip);
 	exit = walk_extensions(ctx, packet_offset(p) + header, &chain);
-	if (exit != COUNTER_COUNT)
+	if (exit != CONTINUE)
 		return exit;
 	if (chain.fragment & FRAGMENT_OFFSET6)
 		return COUNTER_PASS_FRAGMENT;
@@ -114,7 +114,7 @@ static __always_inline enum counter parse_quoted_ipv6(struct xdp_md *ctx, __u32 
 }
 
 /*
- * Parses the ICMP message at offset `header` in the IP packet. Returns COUNTER_COUNT for an echo
+ * Parses the ICMP message at offset `header` in the IP packet. Returns CONTINUE for an echo
  * request or an error that quotes a flow, else the exit.
  */
 static __always_inline enum counter parse_icmp(struct xdp_md *ctx, __u32 header, __u8 protocol,
@@ -130,7 +130,7 @@ static __always_inline enum counter parse_icmp(struct xdp_md *ctx, __u32 header,
 	if (icmp->type == (p->ipv4 ? ICMP_ECHO_REQUEST : ICMP6_ECHO_REQUEST)) {
 		p->vip.protocol = protocol;
 		p->phase = PHASE_DATAGRAM;
-		return COUNTER_COUNT;
+		return CONTINUE;
 	}
 	if (p->fragment || !is_icmp_error(icmp, p))
 		return COUNTER_PASS_NOT_TCP_UDP;

@@ -18,7 +18,7 @@
 #include "parse/icmp.h"
 #include "parse/transport.h"
 
-/* IPv4 (RFC 791), options included. Returns COUNTER_COUNT, or the exit. */
+/* IPv4 (RFC 791), options included. Returns CONTINUE, or the exit. */
 static __always_inline enum counter read_ipv4(void *start, void *end, struct packet *p)
 {
 	struct iphdr *ip = start;
@@ -34,7 +34,7 @@ static __always_inline enum counter read_ipv4(void *start, void *end, struct pac
 	p->tos = ip->tos;
 	map_ipv4(p->source, ip->saddr);
 	map_ipv4(p->vip.address, ip->daddr);
-	return COUNTER_COUNT;
+	return CONTINUE;
 }
 
 /* IPv6 (RFC 8200). */
@@ -56,7 +56,7 @@ static __always_inline enum counter read_ipv6(void *start, void *end, struct pac
 		return COUNTER_PASS_MALFORMED;
 	__builtin_memcpy(p->source, &ip->saddr, 16);
 	__builtin_memcpy(p->vip.address, &ip->daddr, 16);
-	return COUNTER_COUNT;
+	return CONTINUE;
 }
 
 /* The payload of an IP packet. */
@@ -81,7 +81,7 @@ static __always_inline enum counter find_payload4(struct xdp_md *ctx, const stru
 		payload->fragment = FRAGMENT_LATER;
 	else if (ip->frag_off & bpf_htons(IP_FRAGMENT_MASK))
 		payload->fragment = FRAGMENT_FIRST;
-	return COUNTER_COUNT;
+	return CONTINUE;
 }
 
 static __always_inline enum counter find_payload6(struct xdp_md *ctx, const struct packet *p,

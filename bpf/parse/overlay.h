@@ -69,7 +69,7 @@ static __always_inline __u32 parse_geneve(void *start, void *end, struct packet 
 }
 
 /*
- * Replaces the parsed outer packet by the inner one. Returns COUNTER_COUNT if that may be for a
+ * Replaces the parsed outer packet by the inner one. Returns CONTINUE if that may be for a
  * VIP, else the exit.
  */
 static __noinline enum counter parse_overlay(struct xdp_md *ctx, struct packet *p)
@@ -96,7 +96,7 @@ static __noinline enum counter parse_overlay(struct xdp_md *ctx, struct packet *
 	p->proto = eth->h_proto;
 	p->ecn = p->tos & ECN_MASK;
 	exit = parse_ip(ctx, eth + 1, end, p);
-	if (exit == COUNTER_COUNT && p->overlay + p->length > whole)
+	if (exit == CONTINUE && p->overlay + p->length > whole)
 		return COUNTER_PASS_MALFORMED;
 	return exit;
 }

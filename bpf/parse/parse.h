@@ -28,7 +28,7 @@ static __always_inline enum counter parse_ipv4(struct xdp_md *ctx, void *start, 
 	enum counter exit = read_ipv4(start, end, p);
 	struct iphdr *ip = start;
 
-	if (exit != COUNTER_COUNT)
+	if (exit != CONTINUE)
 		return exit;
 	if (ip->frag_off & bpf_htons(IP_FRAGMENT_MASK) || !has_ports(ip->protocol))
 		return parse_slow(ctx, p);
@@ -41,7 +41,7 @@ static __always_inline enum counter parse_ipv6(struct xdp_md *ctx, void *start, 
 	enum counter exit = read_ipv6(start, end, p);
 	struct ipv6hdr *ip = start;
 
-	if (exit != COUNTER_COUNT)
+	if (exit != CONTINUE)
 		return exit;
 	if (!has_ports(ip->nexthdr))
 		return parse_slow(ctx, p);
@@ -61,7 +61,7 @@ static __always_inline enum counter parse_ip(struct xdp_md *ctx, void *start, vo
 	return COUNTER_PASS_NOT_IP;
 }
 
-/* Parses a frame. Returns COUNTER_COUNT if it may be for a VIP, else the exit. */
+/* Parses a frame. Returns CONTINUE if it may be for a VIP, else the exit. */
 static __always_inline enum counter parse(struct xdp_md *ctx, struct packet *p)
 {
 	void *end = (void *)(long)ctx->data_end;

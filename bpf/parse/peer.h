@@ -49,7 +49,7 @@ static __always_inline int may_be_peer_tunnel(enum counter exit, const struct pa
 	if (p->tagged)
 		return 0;
 	return exit == COUNTER_PASS_NOT_TCP_UDP ||
-	       (exit == COUNTER_COUNT && p->vip.port == bpf_htons(GUE_PORT) &&
+	       (exit == CONTINUE && p->vip.port == bpf_htons(GUE_PORT) &&
 		p->vip.protocol == IPPROTO_UDP);
 }
 

@@ -48,7 +48,7 @@ static __always_inline int sender_denied(struct xdp_md *ctx, const struct packet
 }
 
 /*
- * Whether an ICMP error may be forwarded to a server. Returns COUNTER_COUNT, also if it is for none,
+ * Whether an ICMP error may be forwarded to a server. Returns CONTINUE, also if it is for none,
  * or the exit. Denied senders don't use up what other senders may send.
  */
 __noinline enum counter admit_error(struct xdp_md *ctx, const struct packet *p)
@@ -58,7 +58,7 @@ __noinline enum counter admit_error(struct xdp_md *ctx, const struct packet *p)
 	__u32 number, active;
 
 	if (!p || !has_service(p))
-		return COUNTER_COUNT;
+		return CONTINUE;
 	number = service_number(p);
 	service = element(services, number, service_count);
 	if (feature_sources && number != VIP_UNUSED && service) {
@@ -68,12 +68,11 @@ __noinline enum counter admit_error(struct xdp_md *ctx, const struct packet *p)
 			return COUNTER_DROP_SOURCE_DENIED;
 	}
 	/* Servers get no more errors than hosts send (RFC 4443, section 2.4 (f)). */
-	return within_limit(RATE_QUOTED, QUOTED_INTERVAL_NS) ? COUNTER_COUNT
-							     : COUNTER_DROP_ANSWER_LIMIT;
+	return within_limit(RATE_QUOTED, QUOTED_INTERVAL_NS) ? CONTINUE : COUNTER_DROP_ANSWER_LIMIT;
 }
 
 /*
- * Addresses have been parsed. Returns COUNTER_COUNT if the packet may be for a VIP, else the exit.
+ * Addresses have been parsed. Returns CONTINUE if the packet may be for a VIP, else the exit.
  */
 __noinline enum counter parse_slow(struct xdp_md *ctx, struct packet *p)
 {
@@ -83,12 +82,12 @@ __noinline enum counter parse_slow(struct xdp_md *ctx, struct packet *p)
 	if (!p)
 		return COUNTER_PASS_MALFORMED;
 	exit = find_payload(ctx, p, &payload);
-	if (exit != COUNTER_COUNT)
+	if (exit != CONTINUE)
 		return exit;
 	if (payload.fragment == FRAGMENT_LATER)
 		return find_fragment(p, &payload);
 	exit = parse_payload(ctx, &payload, p);
-	if (exit == COUNTER_COUNT && p->fragment && has_service(p))
+	if (exit == CONTINUE && p->fragment && has_service(p))
 		record_fragment(p, &payload);
-	return exit == COUNTER_COUNT && p->quoted ? admit_error(ctx, p) : exit;
+	return exit == CONTINUE && p->quoted ? admit_error(ctx, p) : exit;
 }

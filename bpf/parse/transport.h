@@ -19,7 +19,7 @@ static __always_inline int has_ports(__u8 protocol)
 
 /*
  * Parses the transport header at `start`, which is at offset `header` in the IP packet. Returns
- * COUNTER_COUNT if the packet may be for a VIP, else the exit. The payload may be in other
+ * CONTINUE if the packet may be for a VIP, else the exit. The payload may be in other
  * fragments.
  */
 static __always_inline enum counter parse_ports(void *start, void *end, __u32 header, __u8 protocol,
@@ -47,5 +47,5 @@ static __always_inline enum counter parse_ports(void *start, void *end, __u32 he
 	}
 	if (start + size > end || p->length < header + size)
 		return COUNTER_PASS_TRUNCATED;
-	return COUNTER_COUNT;
+	return CONTINUE;
 }

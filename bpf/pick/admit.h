@@ -72,7 +72,7 @@ static __always_inline struct limit_flow limit_flow_key(const struct packet *p, 
 }
 
 /*
- * Applies the limits to a packet that may begin a flow. Returns COUNTER_COUNT, or the exit. A flow
+ * Applies the limits to a packet that may begin a flow. Returns CONTINUE, or the exit. A flow
  * that exceeds the client's limit isn't counted against the service's. A datagram begins a flow if
  * its flow isn't in `limit_flows`.
  */
@@ -86,14 +86,14 @@ static __noinline enum counter limit_new_flow(const struct packet *p, struct ser
 	__u8 known = 1;
 
 	if (p->phase == PHASE_DATAGRAM && bpf_map_lookup_elem(&limit_flows, &flow))
-		return COUNTER_COUNT;
+		return CONTINUE;
 	if (per_source && !limit_source(p, number, per_source, now))
 		return COUNTER_DROP_SOURCE_LIMIT;
 	if (per_service && !limit_take(&service->limit.arrival, per_service, now))
 		return COUNTER_DROP_SERVICE_LIMIT;
 	if (p->phase == PHASE_DATAGRAM)
 		bpf_map_update_elem(&limit_flows, &flow, &known, BPF_ANY);
-	return COUNTER_COUNT;
+	return CONTINUE;
 }
 
 /*
@@ -108,7 +108,7 @@ static __always_inline int is_limited(struct xdp_md *ctx, const struct packet *p
 	return !feature_dsr || !(view->flags & VIEW_DSR) || !is_from_peer(ctx, FORWARD_DSR);
 }
 
-/* Whether the client may use the service's view `active`. Returns COUNTER_COUNT, or the exit. */
+/* Whether the client may use the service's view `active`. Returns CONTINUE, or the exit. */
 static __always_inline enum counter admit(struct xdp_md *ctx, const struct packet *p,
 					  struct service *service, const struct view *view,
 					  __u32 active, __u32 number)
@@ -118,5 +118,5 @@ static __always_inline enum counter admit(struct xdp_md *ctx, const struct packe
 		return COUNTER_DROP_SOURCE_DENIED;
 	if (feature_limits && is_limited(ctx, p, view))
 		return limit_new_flow(p, service, number);
-	return COUNTER_COUNT;
+	return CONTINUE;
 }

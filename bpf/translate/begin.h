@@ -111,7 +111,7 @@ static __always_inline struct backend *new_backend(struct xdp_md *ctx, const str
 /*
  * Handles a client key that is in use. If the entry is of the same flow, another processor has
  * begun the session at the same time: that session is used for this packet too, and the fresh
- * session's entry for the server is deleted. An entry of another flow stays. Returns COUNTER_COUNT,
+ * session's entry for the server is deleted. An entry of another flow stays. Returns CONTINUE,
  * or the exit.
  */
 static __always_inline enum counter adopt_session(const struct packet *p, const struct backend *b,
@@ -125,10 +125,10 @@ static __always_inline enum counter adopt_session(const struct packet *p, const 
 	if (!first)
 		return COUNTER_DROP_NO_SESSION;
 	*s = *first;
-	return COUNTER_COUNT;
+	return CONTINUE;
 }
 
-/* Inserts both entries of the fresh session. Returns COUNTER_COUNT, or the exit. */
+/* Inserts both entries of the fresh session. Returns CONTINUE, or the exit. */
 static __always_inline enum counter insert_session(const struct packet *p, const struct backend *b,
 						   struct nat_session *s)
 {
@@ -142,10 +142,10 @@ static __always_inline enum counter insert_session(const struct packet *p, const
 	s->flags = NAT_PENDING;
 	if (!tracing && insert_entry(key, s))
 		return adopt_session(p, b, key, s);
-	return COUNTER_COUNT;
+	return CONTINUE;
 }
 
-/* Opens a session of the packet's flow with a backend. Returns COUNTER_COUNT, or the exit. */
+/* Opens a session of the packet's flow with a backend. Returns CONTINUE, or the exit. */
 static __always_inline enum counter open_session(struct xdp_md *ctx, const struct packet *p,
 						 const struct view *view, const struct backend *b,
 						 struct nat_session *s, __u32 number)
@@ -164,7 +164,7 @@ static __always_inline enum counter open_session(struct xdp_md *ctx, const struc
 }
 
 /*
- * Handles a packet without a live session. Returns COUNTER_COUNT if it begins one, the fresh
+ * Handles a packet without a live session. Returns CONTINUE if it begins one, the fresh
  * session, else the exit. With DSR, the fresh session already has the backend. The caller refuses
  * packets without a backend: the stack of nested calls is limited to 512 bytes.
  */

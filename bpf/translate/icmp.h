@@ -103,15 +103,14 @@ static __always_inline enum counter translate_message(struct xdp_md *ctx, const 
 		change += change_address(&ip6->saddr, to->source, 0) +
 			  change_address(&ip6->daddr, to->destination, 0);
 		icmp->check = adjust_checksum(icmp->check, change);
-		return rewrite_ipv6(ip, to->source, to->destination) ? COUNTER_DROP_TTL
-								     : COUNTER_COUNT;
+		return rewrite_ipv6(ip, to->source, to->destination) ? COUNTER_DROP_TTL : CONTINUE;
 	}
 	icmp->check = adjust_checksum(icmp->check, change);
-	return rewrite_ipv4(ip, to->source, to->destination) ? COUNTER_DROP_TTL : COUNTER_COUNT;
+	return rewrite_ipv4(ip, to->source, to->destination) ? COUNTER_DROP_TTL : CONTINUE;
 }
 
 /*
- * Translates an error to `to`; the quoted packet has the opposite direction. Returns COUNTER_COUNT,
+ * Translates an error to `to`; the quoted packet has the opposite direction. Returns CONTINUE,
  * or the exit.
  */
 __noinline enum counter translate_error(struct xdp_md *ctx, const struct packet *p,

@@ -132,7 +132,7 @@ static __noinline int forward_lookup(struct xdp_md *ctx, const struct packet *p,
 	if (!ip)
 		return exit_default(COUNTER_DROP_HEADROOM);
 	exit = spend_hop(ctx, p, ip, lookup_hops(service));
-	if (exit != COUNTER_COUNT)
+	if (exit != CONTINUE)
 		return exit_default(exit);
 	return exit_with(COUNTER_FORWARD_LOOKUP, transmit(ctx, out->ifindex));
 }

@@ -112,7 +112,7 @@ static __always_inline enum counter write_relay(struct xdp_md *ctx, const struct
 		return COUNTER_DROP_HEADROOM;
 	/* The hop limit ends loops between nodes that disagree on the ring. */
 	exit = spend_hop(ctx, p, ip, p->phase == PHASE_OPEN ? lookup_hops(service) : HOPS_ANY);
-	return exit == COUNTER_COUNT ? COUNTER_FORWARD_RELAY : exit;
+	return exit == CONTINUE ? COUNTER_FORWARD_RELAY : exit;
 }
 
 /*

@@ -121,7 +121,7 @@ static __always_inline enum counter write_to_server(struct xdp_md *ctx, const st
 						    const struct backend *b,
 						    const struct egress *out)
 {
-	enum counter exit = COUNTER_COUNT;
+	enum counter exit = CONTINUE;
 	const __u8 *server = remote_of(b);
 	void *ip;
 
@@ -134,7 +134,7 @@ static __always_inline enum counter write_to_server(struct xdp_md *ctx, const st
 		__builtin_memcpy(to.source, s->snat, sizeof(to.source));
 		__builtin_memcpy(to.destination, server, sizeof(to.destination));
 		exit = translate_error(ctx, p, &to);
-		if (exit != COUNTER_COUNT)
+		if (exit != CONTINUE)
 			return exit;
 	}
 	if (b->flags & BACKEND_HANDOVER)
@@ -145,7 +145,7 @@ static __always_inline enum counter write_to_server(struct xdp_md *ctx, const st
 		return COUNTER_DROP_HEADROOM;
 	if (!p->quoted)
 		exit = translate(ctx, p, ip, s->snat, server, s->snat_port, s->server_port);
-	if (exit != COUNTER_COUNT)
+	if (exit != CONTINUE)
 		return exit;
 	return b->flags & BACKEND_HANDOVER ? hand_over(ctx, out) : COUNTER_FORWARD_NAT;
 }
@@ -211,7 +211,7 @@ static __always_inline int nat_from_client(struct xdp_md *ctx, const struct pack
 	exit = begin_session(ctx, p, service, number);
 	if (exit == COUNTER_DROP_NO_BACKEND)
 		exit = refuse_flow(ctx, p, packet_view(p, service)->flags);
-	if (exit != COUNTER_COUNT)
+	if (exit != CONTINUE)
 		return exit_default(exit);
 	return continue_session(ctx, p, service, 0, bytes);
 }
@@ -238,7 +238,7 @@ static __always_inline void find_client_path(struct xdp_md *ctx, const struct pa
 	path->ifindex = fib.ifindex;
 }
 
-/* Translates the packet for the client. Returns COUNTER_COUNT, or the exit. */
+/* Translates the packet for the client. Returns CONTINUE, or the exit. */
 static __always_inline enum counter write_to_client(struct xdp_md *ctx, const struct packet *p,
 						    const struct server_reply *a,
 						    const struct path *path)
@@ -253,14 +253,14 @@ static __always_inline enum counter write_to_client(struct xdp_md *ctx, const st
 
 		to_client(a, &to);
 		exit = translate_error(ctx, p, &to);
-		if (exit != COUNTER_COUNT)
+		if (exit != CONTINUE)
 			return exit;
 	}
 	ip = write_frame(ctx, p, path->destination, path->source, path->vlan, p->proto, 0);
 	if (!ip)
 		return COUNTER_DROP_HEADROOM;
 	if (p->quoted)
-		return COUNTER_COUNT;
+		return CONTINUE;
 	return translate(ctx, p, ip, vip->address, s->client, vip->port, s->client_port);
 }
 
@@ -305,7 +305,7 @@ __noinline int nat_from_server(struct xdp_md *ctx, struct packet *p)
 	if (feature_overlay && p->overlay && merge_outer_ecn(ctx, p))
 		return exit_with(COUNTER_DROP_CONGESTED, XDP_DROP);
 	exit = write_to_client(ctx, p, &a, &path);
-	if (exit != COUNTER_COUNT)
+	if (exit != CONTINUE)
 		return exit_default(exit);
 	return exit_with(COUNTER_FORWARD_NAT_REPLY, transmit(ctx, path.ifindex));
 }
