@@ -31,15 +31,15 @@
 static __always_inline int no_service(struct xdp_md *ctx, struct packet *p)
 {
 	enum counter exit = COUNTER_PASS_NOT_VIP;
-	int verdict;
+	int result;
 
 	trace_packet(p);
 	if (p->vip.protocol == IPPROTO_ICMP || p->vip.protocol == IPPROTO_ICMPV6) {
 		exit = answer_echo(ctx, p);
 	} else if (feature_nat) {
-		verdict = nat_from_server(ctx, p);
-		if (verdict != NAT_UNKNOWN)
-			return verdict;
+		result = nat_from_server(ctx, p);
+		if (is_verdict(result))
+			return result;
 	}
 	return exit_default(unserved(ctx, p, exit));
 }

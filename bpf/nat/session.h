@@ -37,11 +37,17 @@
  */
 #define NAT_SYNC (1u << 13)
 
-/* Not a verdict: the packet belongs to no live session of this node. */
-#define NAT_UNKNOWN (-1)
+/* The next step for a packet that has no verdict yet. No value is a verdict (enum xdp_action). */
+enum nat_step {
+	NAT_UNKNOWN = 256, /* the packet belongs to no live session of this node */
+	NAT_LOOKUP, /* the connection has to be looked up at peers (translate/lookup.h) */
+};
 
-/* Not a verdict: the connection has to be looked up at peers (translate/lookup.h). */
-#define NAT_LOOKUP (-2)
+/* Whether a result of NAT is a verdict, and not an enum nat_step. */
+static __always_inline int is_verdict(int result)
+{
+	return result < NAT_UNKNOWN;
+}
 
 /* A backend reference that refers to none. */
 #define NAT_NO_BACKEND 0xffffffff

@@ -116,8 +116,8 @@ static __always_inline enum counter write_relay(struct xdp_md *ctx, const struct
 }
 
 /*
- * Relays a packet of `bytes` to the backend's node. Returns the verdict. Not inlined, as the
- * caller's stack has no room for it.
+ * Relays a packet of `bytes` to the backend's node. Returns the verdict, or NAT_LOOKUP. Not inlined,
+ * as the caller's stack has no room for it.
  */
 static __noinline int relay(struct xdp_md *ctx, const struct packet *p,
 			    const struct service *service, const struct backend *b, __u32 bytes)

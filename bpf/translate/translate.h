@@ -196,17 +196,17 @@ __noinline int continue_session(struct xdp_md *ctx, const struct packet *p,
 static __always_inline int nat_from_client(struct xdp_md *ctx, const struct packet *p,
 					   const struct service *service, __u32 number, __u32 bytes)
 {
-	int verdict = continue_session(ctx, p, service, number, bytes);
+	int result = continue_session(ctx, p, service, number, bytes);
 	enum counter exit;
 
-	if (verdict != NAT_UNKNOWN)
-		return verdict;
+	if (is_verdict(result))
+		return result;
 	if (feature_dsr && packet_view(p, service)->flags & VIEW_DSR) {
-		verdict = relay_flow(ctx, p, service, number, bytes);
-		if (verdict == NAT_LOOKUP)
+		result = relay_flow(ctx, p, service, number, bytes);
+		if (is_verdict(result))
+			return result;
+		if (result == NAT_LOOKUP)
 			return forward_lookup(ctx, p, service, number);
-		if (verdict != NAT_UNKNOWN)
-			return verdict;
 	}
 	exit = begin_session(ctx, p, service, number);
 	if (exit == COUNTER_DROP_NO_BACKEND)
