@@ -37,7 +37,6 @@ when it ends. All assignments are kept in the statuses of objects.`,
 	flags.DurationVar(&o.AgentGrace, "agent-grace", time.Minute, "how long an agent may be absent before a spare node replaces its node")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":9573", `address of /metrics; "" disables it`)
 	flags.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve /metrics over TLS, to clients with a token that may get it")
-	flags.StringVar(&o.PageAddress, "page-address", "127.0.0.1:9577", `loopback address of the cluster's page; "" disables it`)
 	flags.StringVar(&o.HealthAddress, "health-address", ":9574", `address of /healthz and /readyz; "" disables them`)
 	log.register(cmd)
 	cli.Complete(cmd, "kubeconfig", completeFiles)

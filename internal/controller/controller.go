@@ -69,9 +69,6 @@ type Options struct {
 	// MetricsSecure serves metrics over TLS, to clients that authenticate with a token and
 	// are authorized to get /metrics.
 	MetricsSecure bool
-	// PageAddress serves a page of the whole cluster; empty for none. It is a loopback address,
-	// as the page has no authentication.
-	PageAddress string
 	// HashSeedSecret is a Secret in Namespace that gets a random hash seed if it has none;
 	// empty for none.
 	HashSeedSecret string
@@ -98,11 +95,6 @@ const (
 // Lease or another error occurs. The process must exit afterwards. A controller without
 // Lease waits while the API server is unreachable.
 func Run(ctx context.Context, config *rest.Config, options Options) error {
-	if options.PageAddress != "" {
-		if err := checkPageAddress(options.PageAddress); err != nil {
-			return err
-		}
-	}
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the API server's own priority and fairness is the limit
 	options.LeaseDuration = cmp.Or(options.LeaseDuration, defaultLeaseDuration)
@@ -129,11 +121,6 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	}
 	if options.HashSeedSecret != "" {
 		if err := mgr.Add(manager.RunnableFunc(d.writeSeed)); err != nil {
-			return err
-		}
-	}
-	if options.PageAddress != "" {
-		if err := mgr.Add(everywhere(d.servePage)); err != nil {
 			return err
 		}
 	}

@@ -19,11 +19,45 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 )
+
+// cachedCluster stands in for the caches.
+type cachedCluster struct {
+	client.Client
+	groups  []v1alpha1.LoadBalancerGroup
+	nodes   []corev1.Node
+	pods    []corev1.Pod
+	reports []v1alpha1.BalancerNode
+}
+
+func (c *cachedCluster) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	switch l := list.(type) {
+	case *v1alpha1.LoadBalancerGroupList:
+		l.Items = c.groups
+	case *corev1.NodeList:
+		l.Items = c.nodes
+	case *corev1.PodList:
+		l.Items = c.pods
+	case *v1alpha1.BalancerNodeList:
+		l.Items = c.reports
+	}
+	return nil
+}
+
+// cachedNodes is the cache of the nodes' cluster.
+type cachedNodes struct {
+	cache.Cache
+	cluster client.Reader
+}
+
+func (c cachedNodes) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	return c.cluster.List(ctx, list, options...)
+}
 
 // scaledCluster is a cluster with one group. Its nodes carry a load in equal parts, and report it.
 type scaledCluster struct {

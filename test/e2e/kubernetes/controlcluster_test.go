@@ -222,7 +222,7 @@ groups:
 	controller := exec.Command(executable, "controller", "--namespace", namespace, "--hash-seed-secret=fairlead-hash-seed",
 		"--kubeconfig", c.control.Kubeconfig(t, c.control.AsServiceAccount(t, namespace, "fairlead-controller")),
 		"--nodes-kubeconfig", c.Kubeconfig(t, c.AsServiceAccount(t, namespace, "fairlead-controller")),
-		"--metrics-address=", "--health-address=", "--page-address=")
+		"--metrics-address=", "--health-address=")
 	controller.Stdout, controller.Stderr = t.Output(), t.Output()
 	if err := c.console.Start(controller); err != nil {
 		t.Fatal(err)

@@ -32,7 +32,6 @@ func TestCluster(t *testing.T) {
 	}{
 		{"install", testInstall},
 		{"plugin", testPlugin},
-		{"page", testClusterPage},
 		{"metrics", testMetrics},
 		{"TCP and UDP", testBothProtocols},
 		{"local policy", testLocalPolicy},
