@@ -202,7 +202,7 @@ func startController(t *testing.T, api *cluster.API) {
 func startAgent(t *testing.T, api *cluster.API) *kube.Source {
 	t.Helper()
 	src, err := kube.Open(kube.Options{
-		Config: kube.Config{Node: "n1", MaxServices: 8, ASN: 65021, WatchPolicies: true},
+		Config: kube.Config{Node: "n1", MaxServices: 8, ASN: 65021},
 		API:    api.AsPod(t, namespace, "fairlead-agent", "agent"), Namespace: namespace,
 		DaemonSet: "fairlead-agent", StateDir: t.TempDir(), Log: logger(t),
 	})

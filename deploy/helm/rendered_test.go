@@ -162,7 +162,6 @@ func TestRightsOfTwoClusters(t *testing.T) {
 	}
 	for _, verb := range []string{"list", "watch"} {
 		delete(one, access{"fairlead-agent", "", "discovery.k8s.io", "endpointslices", verb, ""})
-		delete(one, access{"fairlead-agent", "", "networking.k8s.io", "networkpolicies", verb, ""})
 	}
 	for _, resource := range []string{"balancernodes", "balancernodestatistics"} {
 		one[access{"fairlead-controller", "", "fairlead.io", resource, "delete", ""}] = true

@@ -48,14 +48,14 @@ func (w *Cache) setPool(id Object, p *v1alpha1.AddressPool) {
 	}
 	w.objects[id], w.pools[id.Name] = p, readPool(p)
 	w.routesDirty, w.poolsDirty = true, true
-	w.allDirty("")
+	w.allDirty()
 }
 
 func (w *Cache) deletePool(id Object) {
 	delete(w.objects, id)
 	delete(w.pools, id.Name)
 	w.routesDirty, w.poolsDirty = true, true
-	w.allDirty("")
+	w.allDirty()
 }
 
 // setNamespace sets the labels of a namespace.

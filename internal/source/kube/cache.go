@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -34,9 +33,6 @@ type Config struct {
 	MaxServices, MaxBackends int
 	// ASN is the AS number of the node's BGP speaker; 0 without one.
 	ASN uint32
-	// WatchPolicies says that packets for pods of the node bypass its netfilter, with which network
-	// plugins enforce NetworkPolicies: Services with such pods have a problem then.
-	WatchPolicies bool
 	// TunnelEnds says that the node has tunnel end points for services in VXLAN and Geneve
 	// segments.
 	TunnelEnds bool
@@ -68,7 +64,6 @@ type Cache struct {
 	// pools have the addresses that objects may have; namespaces has the labels of each.
 	pools      map[string]*pool
 	namespaces map[string]labels.Set
-	policies   networkPolicies
 	// networks has the ranges of pools after the next Flush if poolsDirty.
 	networks   networks
 	poolsDirty bool
@@ -96,7 +91,7 @@ func NewCache(c Config) *Cache {
 		dirty: map[Object]bool{}, routesDirty: true,
 		vips: owner.New(c.MaxServices, c.MaxBackends), marks: lb.NewMarks[Object](), allocated: newAllocated(), problems: map[Object][]string{},
 		healthPorts: map[Object]HealthPort{},
-		pools:       map[string]*pool{}, namespaces: map[string]labels.Set{}, policies: networkPolicies{},
+		pools:       map[string]*pool{}, namespaces: map[string]labels.Set{},
 		networks: newNetworks(),
 	}
 }
@@ -123,10 +118,6 @@ func (w *Cache) Set(obj metav1.Object) {
 		w.setNode(readNode(o))
 	case *corev1.Namespace:
 		w.setNamespace(o.Name, o.Labels)
-	case *networkingv1.NetworkPolicy:
-		if w.policies.set(id, o) {
-			w.allDirty(id.Namespace)
-		}
 	case *v1alpha1.LoadBalancerGroup:
 		w.setGroup(id, readGroup(o))
 	case *v1alpha1.LoadBalancer:
@@ -152,10 +143,6 @@ func (w *Cache) Delete(id Object) {
 		w.deleteSlice(id)
 	case KindNode:
 		w.deleteNode(id.Name)
-	case KindNetworkPolicy:
-		if w.policies.remove(id) {
-			w.allDirty(id.Namespace)
-		}
 	case KindGroup:
 		delete(w.groups, id.Name)
 		delete(w.problems, id)
@@ -189,8 +176,6 @@ func (w *Cache) Names(kind Kind) (names []Object) {
 		return named(kind, w.groups)
 	case KindNamespace:
 		return named(kind, w.namespaces)
-	case KindNetworkPolicy:
-		return w.policies.objects()
 	default:
 		for id := range w.objects {
 			if id.Kind == kind {
@@ -291,7 +276,7 @@ func (w *Cache) setNode(n *node) {
 	if n.name != w.Node {
 		n.labels, n.hops = nil, nil
 	} else if before == nil || before.zone != n.zone {
-		w.allDirty("") // hints of zones
+		w.allDirty() // hints of zones
 	}
 	w.nodes[n.name] = n
 	w.networks.setNode(before, n)
@@ -309,15 +294,15 @@ func (w *Cache) deleteNode(name string) {
 	delete(w.nodes, name)
 	maps.Copy(w.dirty, w.byNodes)
 	if name == w.Node {
-		w.allDirty("")
+		w.allDirty()
 		w.routesDirty = true
 	}
 }
 
-// allDirty marks the Services and LoadBalancers of a namespace, or of all if it is empty.
-func (w *Cache) allDirty(namespace string) {
+// allDirty marks all Services and LoadBalancers.
+func (w *Cache) allDirty() {
 	for id := range w.objects {
-		if (id.Kind == KindService || id.Kind == KindLoadBalancer) && (namespace == "" || id.Namespace == namespace) {
+		if id.Kind == KindService || id.Kind == KindLoadBalancer {
 			w.dirty[id] = true
 		}
 	}

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,12 +22,12 @@ import (
 
 // clients access an API server over one connection. They know only the types that are
 // watched, which saves memory.
-type clients struct{ core, discovery, networking, own rest.Interface }
+type clients struct{ core, discovery, own rest.Interface }
 
 // newClients returns the clients of a cluster.
 func newClients(config *rest.Config) (c clients, err error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme), networkingv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return c, err
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
@@ -45,11 +44,10 @@ func newClients(config *rest.Config) (c clients, err error) {
 		own.QPS = -1 // only a few watches
 		return rest.RESTClientForConfigAndClient(own, connection)
 	}
-	var errs [4]error
+	var errs [3]error
 	c.core, errs[0] = of("/api", corev1.SchemeGroupVersion, runtime.ContentTypeProtobuf)
 	c.discovery, errs[1] = of("/apis", discoveryv1.SchemeGroupVersion, runtime.ContentTypeProtobuf)
-	c.networking, errs[2] = of("/apis", networkingv1.SchemeGroupVersion, runtime.ContentTypeProtobuf)
-	c.own, errs[3] = of("/apis", v1alpha1.GroupVersion(), runtime.ContentTypeJSON)
+	c.own, errs[2] = of("/apis", v1alpha1.GroupVersion(), runtime.ContentTypeJSON)
 	return c, errors.Join(errs[:]...)
 }
 
@@ -89,11 +87,7 @@ func (s *Source) watchedLists() []watchedList {
 	endpointSlices := cache.NewFilteredListWatchFromClient(s.clients.discovery, "endpointslices", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.LabelSelector = discoveryv1.LabelServiceName + ",!" + corev1.IsHeadlessService
 	})
-	lists = append(lists, watchedList{endpointSlices, KindEndpointSlice, &discoveryv1.EndpointSlice{}, "", false})
-	if s.WatchPolicies {
-		lists = append(lists, watchedList{all(s.clients.networking, "networkpolicies"), KindNetworkPolicy, &networkingv1.NetworkPolicy{}, "", false})
-	}
-	return lists
+	return append(lists, watchedList{endpointSlices, KindEndpointSlice, &discoveryv1.EndpointSlice{}, "", false})
 }
 
 // secret returns the list of one Secret.

@@ -26,8 +26,7 @@ import (
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
-// listServer is an API server with lists, as JSON items by resource, that never change. It
-// forbids to list NetworkPolicies.
+// listServer is an API server with lists, as JSON items by resource, that never change.
 type listServer struct {
 	lists map[string]string
 
@@ -58,11 +57,6 @@ func (s *listServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		s.secrets = append(s.secrets, strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="))
 		s.mu.Unlock()
-	}
-	if resource == "networkpolicies" {
-		w.WriteHeader(http.StatusForbidden)
-		fmt.Fprint(w, `{"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "not for agents", "code": 403}`)
-		return
 	}
 	version, kind := "v1", map[string]string{
 		"services": "ServiceList", "nodes": "NodeList", "namespaces": "NamespaceList", "secrets": "SecretList", "endpointslices": "EndpointSliceList", "bgppeers": "BGPPeerList",
@@ -95,7 +89,7 @@ func startAPI(t *testing.T, api http.Handler) *rest.Config {
 func runSourceOf(t *testing.T, api, control *rest.Config, dir string, apply func(source.Update) error) *kube.Source {
 	t.Helper()
 	s, err := kube.Open(kube.Options{
-		Config: kube.Config{Node: "lb1", Limits: dataplanetest.Limits(), MaxServices: 4096, MaxBackends: 1 << 17, ASN: 65021, WatchPolicies: true},
+		Config: kube.Config{Node: "lb1", Limits: dataplanetest.Limits(), MaxServices: 4096, MaxBackends: 1 << 17, ASN: 65021},
 		API:    api, Control: control, Namespace: "lb",
 		StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
@@ -126,8 +120,7 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// An agent requests only the Secrets of peers of its own node. It starts without the right to
-// read NetworkPolicies.
+// An agent requests only the Secrets of peers of its own node.
 func TestPeerSecrets(t *testing.T) {
 	t.Parallel()
 	peer := `{"metadata": {"name": %q}, "spec": {"address": %q, "asn": 65000, "passwordSecretRef": {"name": %q}, "nodeSelector": {"matchLabels": {"rack": %q}}}}`

@@ -17,7 +17,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -44,7 +43,6 @@ const (
 	KindPeer          Kind = "BGPPeer"
 	KindPool          Kind = "AddressPool"
 	KindSecret        Kind = "Secret"
-	KindNetworkPolicy Kind = "NetworkPolicy"
 )
 
 // strip removes unused fields of an object when it arrives: a cluster has many objects.
@@ -61,9 +59,6 @@ func strip(obj metav1.Object) {
 		for i := range o.Endpoints {
 			o.Endpoints[i].TargetRef, o.Endpoints[i].DeprecatedTopology, o.Endpoints[i].Hostname = nil, nil, nil
 		}
-	case *networkingv1.NetworkPolicy:
-		o.Labels, o.Annotations = nil, nil
-		o.Spec = networkingv1.NetworkPolicySpec{PodSelector: o.Spec.PodSelector, PolicyTypes: o.Spec.PolicyTypes}
 	case *corev1.Namespace:
 		o.Annotations, o.Spec, o.Status = nil, corev1.NamespaceSpec{}, corev1.NamespaceStatus{}
 	case *corev1.Node:

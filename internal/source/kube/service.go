@@ -102,9 +102,6 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 		return
 	}
 	t.byNodes = !forward.Translates() || forward == lb.DSR
-	if forward.Translates() {
-		t.checkPolicies(Object{Kind: KindService, Namespace: svc.Namespace, Name: svc.Name}, svc.Spec.Selector)
-	}
 	health := t.health(settings, forward, g)
 	limits := settings.Port.Limits.Or(g.limits)
 	ranges, field := spec.SourceRanges(svc)

@@ -63,7 +63,7 @@ func (s *Source) watched(f watchedList) {
 
 // setDenied records why a list can't be watched: the API server rejects it, or is away and not the
 // one whose reachability is recorded. Permissions rarely change soon: a
-// Secret or NetworkPolicies that can't be read count as missing.
+// Secret that can't be read counts as missing.
 func (s *Source) setDenied(f watchedList, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +72,7 @@ func (s *Source) setDenied(f watchedList, err error) {
 	if l == nil {
 		return // a Secret that no BGPPeer refers to any more
 	}
-	if (f.kind == KindSecret || f.kind == KindNetworkPolicy) && apierrors.IsForbidden(err) {
+	if f.kind == KindSecret && apierrors.IsForbidden(err) {
 		l.listed = true
 		signal(s.wake)
 	}

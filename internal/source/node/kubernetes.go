@@ -80,7 +80,6 @@ func OpenKubernetes(ctx context.Context, path string, k KubernetesOptions, o Opt
 	options := kube.Options{
 		Config: kube.Config{
 			Node: name, Limits: o.Limits.Of(string(conf.Dataplane.Kind)), MaxServices: conf.Dataplane.Services, MaxBackends: conf.Dataplane.Backends, TunnelEnds: len(conf.Node.TunnelEnds) > 0,
-			WatchPolicies: !conf.Dataplane.FilterPods && conf.Dataplane.Kind != config.KindIPVS,
 		},
 		OwnAddresses: s.addresses, API: cluster, Namespace: namespace, DaemonSet: k.DaemonSet, StateDir: o.stateDir(name), Log: o.Log,
 	}
