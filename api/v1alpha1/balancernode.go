@@ -219,6 +219,11 @@ type RouteCounts struct {
 	//
 	// +required
 	Announced int32 `json:"announced"`
+	// Leaving counts those among them that carry GRACEFUL_SHUTDOWN (RFC 8326) and are about to be
+	// withdrawn: routers prefer other routes.
+	//
+	// +optional
+	Leaving int32 `json:"leaving,omitempty"`
 	// Withheld counts the prefixes that are not announced, for example because no backend is
 	// healthy.
 	//

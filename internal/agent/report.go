@@ -142,20 +142,7 @@ func (a *Agent) reportedRoutes() (r v1alpha1.BalancerNodeStatus) {
 	if a.announcer == nil {
 		return r
 	}
-	var withheld report.List[*announce.Decision]
-	decisions := a.announcer.Decisions()
-	for i := range decisions {
-		d := &decisions[i]
-		if d.Announced {
-			r.Routes.Announced++
-			continue
-		}
-		r.Routes.Withheld++
-		withheld.Add(source.NamespaceOf(cmp.Or(d.Services...)), d)
-	}
-	for _, d := range withheld.Entries() {
-		r.Withheld = append(r.Withheld, v1alpha1.WithheldRoute{Prefix: d.Prefix.String(), Message: shortened(withheldReason(d))})
-	}
+	addRoutes(&r, a.announcer.Decisions())
 	for _, p := range a.Speaker.Peers() {
 		established := p.State == bgp.Established
 		if established {
@@ -168,6 +155,26 @@ func (a *Agent) reportedRoutes() (r v1alpha1.BalancerNodeStatus) {
 		}
 	}
 	return r
+}
+
+// addRoutes adds what is announced, and what isn't and why, to a report.
+func addRoutes(r *v1alpha1.BalancerNodeStatus, decisions []announce.Decision) {
+	var withheld report.List[*announce.Decision]
+	for i := range decisions {
+		d := &decisions[i]
+		if d.Announced {
+			r.Routes.Announced++
+			if d.Route.GracefulShutdown {
+				r.Routes.Leaving++
+			}
+			continue
+		}
+		r.Routes.Withheld++
+		withheld.Add(source.NamespaceOf(cmp.Or(d.Services...)), d)
+	}
+	for _, d := range withheld.Entries() {
+		r.Withheld = append(r.Withheld, v1alpha1.WithheldRoute{Prefix: d.Prefix.String(), Message: shortened(withheldReason(d))})
+	}
 }
 
 // withheldReason is why a prefix has no route. How long damping still lasts changes all the time.

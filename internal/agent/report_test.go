@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/bgp/announce"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
@@ -69,6 +71,24 @@ func withAgent(t *testing.T, test func(t *testing.T, agent *agenttest.Agent)) {
 func accepted(int) error { return nil }
 
 func noRoutes() v1alpha1.BalancerNodeStatus { return v1alpha1.BalancerNodeStatus{} }
+
+// A report counts leaving routes as announced, as packets still come, and apart, as routers prefer others.
+func TestReportedRoutes(t *testing.T) {
+	route := func(n byte, announced, leaving bool) announce.Decision {
+		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 32)
+		d := announce.Decision{Prefix: prefix, Announced: announced, Reason: "web: served for other nodes"}
+		d.Route.GracefulShutdown = leaving
+		return d
+	}
+	var r v1alpha1.BalancerNodeStatus
+	addRoutes(&r, []announce.Decision{route(1, true, false), route(2, true, true), route(3, false, false), route(4, true, false)})
+	if want := (v1alpha1.RouteCounts{Announced: 3, Leaving: 1, Withheld: 1}); r.Routes != want {
+		t.Errorf("the report counts %+v, want %+v", r.Routes, want)
+	}
+	if want := []v1alpha1.WithheldRoute{{Prefix: "192.0.2.3/32", Message: "web: served for other nodes"}}; !slices.Equal(r.Withheld, want) {
+		t.Errorf("the report lists %v, want %v", r.Withheld, want)
+	}
+}
 
 // A report has counts of services and backends, lists failed and unhealthy ones, and follows a
 // change within a second.

@@ -20,7 +20,8 @@ const takeoverGrace = 30 * time.Second
 // since the node joined: a report with as many routes as the last one triggers nothing else.
 const formerRecheck = 5 * time.Second
 
-// addRoutes sets how many prefixes candidates announce, from their reports.
+// addRoutes sets how many prefixes candidates announce, from their reports. Leaving routes don't count:
+// routers send nothing there, also if the node has joined the group again since.
 func addRoutes(candidates []candidate, reports []v1alpha1.BalancerNode) {
 	for i := range reports {
 		at := slices.IndexFunc(candidates, func(m candidate) bool { return m.Name == reports[i].Name })
@@ -29,7 +30,7 @@ func addRoutes(candidates []candidate, reports []v1alpha1.BalancerNode) {
 		}
 		candidates[at].report = reports[i].ResourceVersion
 		if s := &reports[i].Status; candidates[at].serving && (s.Routes.Sessions > 0 || len(s.Peers) == 0) {
-			candidates[at].routes, candidates[at].reported = s.Routes.Announced, s
+			candidates[at].routes, candidates[at].reported = s.Routes.Announced-s.Routes.Leaving, s
 		}
 	}
 }

@@ -23,7 +23,8 @@ func letterAddress(letter rune) netip.Addr {
 
 // readCluster returns nodes, their agents and their reports. A node is written as a letter, "~" if it is
 // cordoned, "!" if its agent is not ready, and the number of routes that it announces; after a
-// number "-" says that it has no session. Reports are of this step, or with "=" of the one before.
+// number "-" says that it has no session, "<" that all its routes are leaving. Reports are of this step,
+// or with "=" of the one before.
 // Letters after "/" are withheld addresses, and "…" is one that isn't listed.
 func readCluster(t *testing.T, step int, text string) (nodes []corev1.Node, pods []corev1.Pod, reports []v1alpha1.BalancerNode) {
 	t.Helper()
@@ -38,7 +39,7 @@ func readCluster(t *testing.T, step int, text string) (nodes []corev1.Node, pods
 			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		}
 		pods = append(pods, pod)
-		digits := strings.Trim(flags, "~!-=")
+		digits := strings.Trim(flags, "~!-=<")
 		if digits == "" {
 			continue
 		}
@@ -49,6 +50,9 @@ func readCluster(t *testing.T, step int, text string) (nodes []corev1.Node, pods
 		}
 		if _, err := fmt.Sscan(digits, &report.Status.Routes.Announced); err != nil {
 			t.Fatal(err)
+		}
+		if strings.Contains(flags, "<") {
+			report.Status.Routes.Leaving = report.Status.Routes.Announced
 		}
 		for _, letter := range withheld {
 			if report.Status.Routes.Withheld++; letter != '…' {
@@ -103,6 +107,12 @@ func TestCordonedNodes(t *testing.T) {
 			{0, "a~7 b7 c7=", "g a,b,c", formerRecheck},
 			{0, "a~7 b7 c7", "g b,c", 0},
 			{0, "a~0 b7 c7", "g b,c", 0},
+		}},
+		"a spare whose routes are leaving since it was in the group": {"g2", []step{
+			{0, "a7 b7 c7<", "g a,b", 0},
+			{0, "a~7 b7 c7<=", "g a,b,c", takeoverGrace},
+			{0, "a~7 b7 c7<", "g a,b,c", takeoverGrace},
+			{0, "a~7 b7 c7", "g b,c", 0},
 		}},
 		"a spare whose agent isn't ready when it joins": {"g1", []step{
 			{0, "a7 c7", "g a", 0},

@@ -51,7 +51,8 @@ type candidate struct {
 	serving bool
 	// cordoned is since when the node has been seen cordoned; zero if it isn't.
 	cordoned time.Time
-	// routes is the number of prefixes that it announces by its report; 0 if it isn't serving.
+	// routes is the number of prefixes that it announces by its report without those that leave; 0 if
+	// it isn't serving.
 	routes   int32
 	reported *v1alpha1.BalancerNodeStatus
 	// report is the version of its report; none if it has none.

@@ -100,6 +100,7 @@ func (r Routes) summary() RouteSummary {
 	}
 	for i := range r.Announcements {
 		s.Announced += one(r.Announcements[i].Announced)
+		s.Leaving += one(r.Announcements[i].Announced && r.Announcements[i].GracefulShutdown)
 	}
 	s.Withheld = int32(len(r.Announcements)) - s.Announced
 	return s
