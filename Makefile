@@ -105,7 +105,6 @@ verify: ## Lint, and check formats, modules, generated files and known vulnerabi
 generate: ## Compile the BPF programs and what else is generated
 	@scripts/install-deps.sh generate
 	go generate ./...
-	@scripts/commands.sh
 
 .PHONY: bpf
 bpf: ## Compile the BPF programs only
