@@ -157,7 +157,7 @@ func (a *Agent) reportedRoutes() (r v1alpha1.BalancerNodeStatus) {
 	return r
 }
 
-// addRoutes adds what is announced, and what isn't and why, to a report.
+// addRoutes adds the number of routes, and the withheld ones with their reasons, to a report.
 func addRoutes(r *v1alpha1.BalancerNodeStatus, decisions []announce.Decision) {
 	var withheld report.List[*announce.Decision]
 	for i := range decisions {
