@@ -5,6 +5,7 @@ package alloc
 import (
 	"math/bits"
 	"net/netip"
+	"slices"
 
 	"go4.org/netipx"
 )
@@ -84,4 +85,22 @@ func (o *addressSet) freeIn(r netipx.IPRange) (netip.Addr, bool) {
 	}
 	a, _ := netip.AddrFromSlice(bytes)
 	return a, r.Contains(a)
+}
+
+// addressIndex has the addresses of each key, sorted.
+type addressIndex[K comparable] map[K][]netip.Addr
+
+func (x addressIndex[K]) add(key K, address netip.Addr) {
+	at, _ := slices.BinarySearchFunc(x[key], address, netip.Addr.Compare)
+	x[key] = slices.Insert(x[key], at, address)
+}
+
+// remove removes an address of a key, if the key has it.
+func (x addressIndex[K]) remove(key K, address netip.Addr) {
+	if at, found := slices.BinarySearchFunc(x[key], address, netip.Addr.Compare); found {
+		x[key] = slices.Delete(x[key], at, at+1)
+	}
+	if len(x[key]) == 0 {
+		delete(x, key)
+	}
 }

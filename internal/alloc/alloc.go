@@ -67,59 +67,22 @@ type Address struct {
 
 // Allocator has the assigned addresses. It is not safe for concurrent use.
 type Allocator struct {
-	pools []*pool
-	// owners are the holders of at least one address, holders the same by address.
-	owners  map[Owner]*holder
-	holders map[netip.Addr][]*holder
-	// shared has the shareable addresses of each namespace and key, sorted.
-	shared map[sharingKey][]netip.Addr
+	ownership
+	pools poolList
+	// reserved are the reservations of addresses without holder.
+	reserved reservations
 	// used has the assigned and reserved addresses of each family.
 	used map[Family]*addressSet
-	// reserved are the reservations of addresses without holder, which are in used too, and
-	// reservedIn these addresses by the namespace of their owners, sorted.
-	reserved   map[netip.Addr]Reservation
-	reservedIn map[string][]netip.Addr
-}
-
-// holder is an owner with its addresses, at most one of each family, and its last request.
-type holder struct {
-	owner   Owner
-	ports   []Port // sorted
-	sharing sharingKey
-	held    []Address
 }
 
 // New returns an allocator without pools.
 func New() *Allocator {
 	return &Allocator{
-		owners:  map[Owner]*holder{},
-		holders: map[netip.Addr][]*holder{},
-		shared:  map[sharingKey][]netip.Addr{},
-		used:    map[Family]*addressSet{IPv4: {}, IPv6: {}},
-
-		reserved:   map[netip.Addr]Reservation{},
-		reservedIn: map[string][]netip.Addr{},
+		ownership: ownership{owners: map[Owner]*holder{}, holders: map[netip.Addr][]*holder{}, shared: addressIndex[sharingKey]{}},
+		reserved:  reservations{byAddress: map[netip.Addr]Reservation{}, byNamespace: addressIndex[string]{}},
+		used:      map[Family]*addressSet{IPv4: {}, IPv6: {}},
 	}
 }
-
-// Of returns the addresses of an owner, IPv4 first.
-func (a *Allocator) Of(owner Owner) []Address {
-	if t := a.owners[owner]; t != nil {
-		return t.addresses()
-	}
-	return nil
-}
-
-// Holders returns the owners of an address, in no order.
-func (a *Allocator) Holders(address netip.Addr) (owners []Owner) {
-	for _, t := range a.holders[address] {
-		owners = append(owners, t.owner)
-	}
-	return owners
-}
-
-// Empty reports whether no owner has an address.
-func (a *Allocator) Empty() bool { return len(a.owners) == 0 }
 
 // Release frees an owner's addresses, if any.
 func (a *Allocator) Release(owner Owner) {
@@ -128,47 +91,21 @@ func (a *Allocator) Release(owner Owner) {
 	}
 }
 
-func (t *holder) addresses() []Address {
-	return slices.SortedFunc(slices.Values(t.held), func(a, b Address) int { return a.Address.Compare(b.Address) })
-}
-
-// address returns the address of a family that a holder has.
-func (t *holder) address(f Family) (Address, bool) {
-	i := slices.IndexFunc(t.held, func(h Address) bool { return FamilyOf(h.Address) == f })
-	if i < 0 {
-		return Address{}, false
-	}
-	return t.held[i], true
-}
-
 // assign adds an address, which the holder may have and doesn't have yet.
 func (a *Allocator) assign(t *holder, h Address) {
-	a.owners[t.owner] = t
-	t.held = append(t.held, h)
-	a.holders[h.Address] = append(a.holders[h.Address], t)
-	if len(a.holders[h.Address]) > 1 {
-		return
+	if first := a.ownership.add(t, h); first {
+		a.Unreserve(h.Address)
+		a.used[FamilyOf(h.Address)].add(h.Address.AsSlice())
+		a.pools.count(h.Address, t.owner.Namespace, 1)
 	}
-	a.Unreserve(h.Address)
-	a.used[FamilyOf(h.Address)].add(h.Address.AsSlice())
-	a.count(h.Address, t.owner.Namespace, 1)
-	a.share(t, h.Address)
 }
 
 // unassign removes an address from its holder.
 func (a *Allocator) unassign(t *holder, address netip.Addr) {
-	t.held = slices.DeleteFunc(t.held, func(h Address) bool { return h.Address == address })
-	if len(t.held) == 0 {
-		delete(a.owners, t.owner)
+	if last := a.ownership.remove(t, address); last {
+		a.used[FamilyOf(address)].remove(address.AsSlice())
+		a.pools.count(address, t.owner.Namespace, -1)
 	}
-	others := slices.DeleteFunc(a.holders[address], func(o *holder) bool { return o == t })
-	if a.holders[address] = others; len(others) > 0 {
-		return
-	}
-	delete(a.holders, address)
-	a.used[FamilyOf(address)].remove(address.AsSlice())
-	a.count(address, t.owner.Namespace, -1)
-	a.unshare(t, address)
 }
 
 // unassignAll removes all addresses of a holder, and returns them.

@@ -73,7 +73,7 @@ func (a *Allocator) Claim(r Request) (Result, error) {
 // releaseExternal releases the addresses of external pools that a holder doesn't request.
 func (a *Allocator) releaseExternal(t *holder, wanted []netip.Addr) {
 	for _, h := range t.addresses() {
-		if p := a.pool(h.Pool); p != nil && p.External && !slices.Contains(wanted, h.Address) {
+		if p := a.pools.get(h.Pool); p != nil && p.External && !slices.Contains(wanted, h.Address) {
 			a.unassign(t, h.Address)
 		}
 	}
@@ -94,27 +94,16 @@ func (a *Allocator) revalidate(r Request) *holder {
 	}
 	held := a.unassignAll(t)
 	t.ports, t.sharing = sortedPorts(r.Ports), sharingKey{r.Owner.Namespace, r.Sharing}
-	usable := a.poolsNamed(r.Pools)
+	usable := a.pools.existing(r.Pools)
 	for _, h := range held {
 		if !slices.Contains(r.Families, FamilyOf(h.Address)) || a.checkSharing(t, h.Address) != nil {
 			continue
 		}
-		if h, holds := findPool(usable, h.Address, h.Pool); holds {
+		if h, holds := usable.find(h.Address, h.Pool); holds {
 			a.assign(t, h)
 		}
 	}
 	return t
-}
-
-// poolsNamed returns the named pools that exist.
-func (a *Allocator) poolsNamed(names []string) []*pool {
-	var pools []*pool
-	for _, name := range names {
-		if p := a.pool(name); p != nil {
-			pools = append(pools, p)
-		}
-	}
-	return pools
 }
 
 // Holding has the addresses of an object's status and specification.
@@ -163,9 +152,9 @@ func (a *Allocator) Adopt(holdings []Holding) []Conflict {
 // Contain reports whether the named pools that aren't external contain all addresses, and there
 // is at least one.
 func (a *Allocator) Contain(pools []string, addresses []netip.Addr) bool {
-	usable := assignable(a.poolsNamed(pools))
+	usable := a.pools.existing(pools).assignable()
 	return len(addresses) > 0 && !slices.ContainsFunc(addresses, func(address netip.Addr) bool {
-		_, holds := findPool(usable, address, "")
+		_, holds := usable.find(address, "")
 		return !holds
 	})
 }
@@ -181,7 +170,7 @@ func (a *Allocator) CanAdopt(h Holding) error {
 		if err := a.checkSharing(t, address); err != nil {
 			return err
 		}
-		if r, reserved := a.reserved[address]; reserved && r.Err.Reason == InUse {
+		if r, reserved := a.reserved.byAddress[address]; reserved && r.Err.Reason == InUse {
 			return r.Err
 		}
 		families[FamilyOf(address)] = true
@@ -208,7 +197,7 @@ func (a *Allocator) adopt(t *holder, addresses []netip.Addr) (conflicts []Confli
 			conflicts = append(conflicts, Conflict{t.owner, address, err})
 			continue
 		}
-		taken, _ := findPool(a.pools, address, "")
+		taken, _ := a.pools.find(address, "")
 		a.assign(t, taken)
 	}
 	return conflicts

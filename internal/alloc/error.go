@@ -64,7 +64,7 @@ func (e *Error) and(o *Error) *Error {
 }
 
 // named joins the names of pools, of which there is at least one.
-func named(pools []*pool) string {
+func named(pools poolList) string {
 	names := make([]string, len(pools))
 	for i, p := range pools {
 		names[i] = p.Name

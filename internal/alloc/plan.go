@@ -11,21 +11,21 @@ import (
 // plan chooses an address for each requested family: the requested one, else the current one,
 // else a free or shared one.
 func (a *Allocator) plan(t *holder, r Request) (plan []Address, missing, err error) {
-	pools, err := a.wished(r)
+	pools, err := a.pools.wished(r)
 	if err != nil {
 		return nil, nil, err
 	}
 	if plan, err = a.wanted(t, r, pools); err != nil {
 		return nil, nil, err
 	}
-	pools = assignable(pools)
+	pools = pools.assignable()
 	var open []Family
 	for _, f := range r.Families {
 		if slices.ContainsFunc(plan, func(h Address) bool { return FamilyOf(h.Address) == f }) {
 			continue
 		}
 		h, held := t.address(f)
-		if h, holds := findPool(pools, h.Address, h.Pool); held && holds {
+		if h, holds := pools.find(h.Address, h.Pool); held && holds {
 			plan = append(plan, h)
 			continue
 		}
@@ -41,28 +41,8 @@ func (a *Allocator) plan(t *holder, r Request) (plan []Address, missing, err err
 	return append(plan, found...), missing, nil
 }
 
-// assignable removes external pools from a list.
-func assignable(pools []*pool) []*pool {
-	return slices.DeleteFunc(pools, func(p *pool) bool { return p.External })
-}
-
-// wished returns the pools that a request may use.
-func (a *Allocator) wished(r Request) ([]*pool, error) {
-	if r.Pool == "" {
-		return a.poolsNamed(r.Pools), nil
-	}
-	p := a.pool(r.Pool)
-	switch {
-	case p == nil:
-		return nil, errorf(BadPool, "pool %s doesn't exist", r.Pool)
-	case !slices.Contains(r.Pools, r.Pool):
-		return nil, errorf(BadPool, "pool %s: its selectors don't match", r.Pool)
-	}
-	return []*pool{p}, nil
-}
-
 // wanted checks the requested addresses.
-func (a *Allocator) wanted(t *holder, r Request, pools []*pool) (plan []Address, err error) {
+func (a *Allocator) wanted(t *holder, r Request, pools poolList) (plan []Address, err error) {
 	for _, address := range r.Wanted {
 		f := FamilyOf(address)
 		switch {
@@ -72,7 +52,7 @@ func (a *Allocator) wanted(t *holder, r Request, pools []*pool) (plan []Address,
 			return nil, errorf(BadFamily, "address %s: %s is not a requested IP family", address, f)
 		}
 		held, _ := t.address(f)
-		h, holds := findPool(pools, address, held.Pool)
+		h, holds := pools.find(address, held.Pool)
 		switch {
 		case !holds && len(pools) == 0:
 			return nil, errorf(NotInPool, "address %s: no usable pool", address)
@@ -82,12 +62,12 @@ func (a *Allocator) wanted(t *holder, r Request, pools []*pool) (plan []Address,
 		if err := a.checkSharing(t, address); err != nil {
 			return nil, err
 		}
-		r, reserved := a.reserved[address]
+		r, reserved := a.reserved.byAddress[address]
 		if reserved && !r.admits(t.owner) {
 			return nil, r.Err
 		}
 		if !reserved && len(a.holders[address]) == 0 && held.Pool != h.Pool {
-			if why := a.pool(h.Pool).scarce(t.owner.Namespace, f); why != nil {
+			if why := a.pools.get(h.Pool).scarce(t.owner.Namespace, f); why != nil {
 				return nil, why
 			}
 		}
@@ -98,7 +78,7 @@ func (a *Allocator) wanted(t *holder, r Request, pools []*pool) (plan []Address,
 
 // choose assigns addresses of some families from pools, in their order, for an owner that
 // also gets the addresses of plan. The error has the families without address.
-func (a *Allocator) choose(t *holder, families []Family, pools []*pool, planned []Address) ([]Address, error) {
+func (a *Allocator) choose(t *holder, families []Family, pools poolList, planned []Address) ([]Address, error) {
 	var chosen []Address
 	var open []Family
 	var failed *Error
@@ -126,7 +106,7 @@ func (a *Allocator) choose(t *holder, families []Family, pools []*pool, planned 
 
 // preferred moves to the front the pool that gives addresses of both families: the planned
 // address's pool, or the first with free addresses of both.
-func (a *Allocator) preferred(t *holder, pools []*pool, families []Family, planned []Address) []*pool {
+func (a *Allocator) preferred(t *holder, pools poolList, families []Family, planned []Address) poolList {
 	if len(families)+len(planned) < 2 {
 		return pools
 	}
@@ -135,7 +115,7 @@ func (a *Allocator) preferred(t *holder, pools []*pool, families []Family, plann
 			return p.Name == planned[0].Pool
 		}
 		return !slices.ContainsFunc(families, func(f Family) bool {
-			_, none := a.free(t, f, []*pool{p})
+			_, none := a.free(t, f, poolList{p})
 			return none != nil
 		})
 	})
@@ -147,10 +127,10 @@ func (a *Allocator) preferred(t *holder, pools []*pool, families []Family, plann
 
 // free returns the first free address of a family for a holder, in the order of pools: one that is
 // reserved for the holder before others.
-func (a *Allocator) free(t *holder, f Family, pools []*pool) (Address, *Error) {
-	var full []*pool
+func (a *Allocator) free(t *holder, f Family, pools poolList) (Address, *Error) {
+	var full poolList
 	var scarce *Error
-	own, retained := a.reservedFor(t.owner, f)
+	own, retained := a.reserved.of(t.owner, f)
 	for _, p := range pools {
 		if i := slices.IndexFunc(own, p.addresses.Contains); i >= 0 {
 			return Address{own[i], p.Name}, nil

@@ -60,21 +60,21 @@ func (a *Allocator) SetPools(pools []Pool) {
 		a.pools = append(a.pools, newPool(p))
 	}
 	for address, holders := range a.holders {
-		a.count(address, holders[0].owner.Namespace, 1)
+		a.pools.count(address, holders[0].owner.Namespace, 1)
 	}
-	for address := range a.reserved {
-		a.countReserved(address, 1)
+	for address := range a.reserved.byAddress {
+		a.pools.countReserved(address, 1)
 	}
 	for _, t := range a.owners {
 		for i, h := range t.held {
-			t.held[i], _ = findPool(a.pools, h.Address, h.Pool)
+			t.held[i], _ = a.pools.find(h.Address, h.Pool)
 		}
 	}
 }
 
 // Usage returns how much of a pool is assigned; zero for an unknown pool.
 func (a *Allocator) Usage(name string) Usage {
-	if p := a.pool(name); p != nil {
+	if p := a.pools.get(name); p != nil {
 		return p.usage
 	}
 	return Usage{}
@@ -99,24 +99,69 @@ func newPool(p Pool) *pool {
 	return made
 }
 
-// pool returns the pool of that name, or nil.
-func (a *Allocator) pool(name string) *pool {
-	if at := slices.IndexFunc(a.pools, func(p *pool) bool { return p.Name == name }); at >= 0 {
-		return a.pools[at]
+// PoolOf returns the name of the first pool that contains an address; "" for none.
+func (a *Allocator) PoolOf(address netip.Addr) string {
+	taken, _ := a.pools.find(address, "")
+	return taken.Pool
+}
+
+// poolList has pools in order of preference.
+type poolList []*pool
+
+// get returns the pool of that name, or nil.
+func (all poolList) get(name string) *pool {
+	if at := slices.IndexFunc(all, func(p *pool) bool { return p.Name == name }); at >= 0 {
+		return all[at]
 	}
 	return nil
 }
 
-// PoolOf returns the name of the first pool that contains an address; "" for none.
-func (a *Allocator) PoolOf(address netip.Addr) string {
-	taken, _ := findPool(a.pools, address, "")
-	return taken.Pool
+// existing returns the named pools that exist.
+func (all poolList) existing(names []string) (pools poolList) {
+	for _, name := range names {
+		if p := all.get(name); p != nil {
+			pools = append(pools, p)
+		}
+	}
+	return pools
+}
+
+// wished returns the pools that a request may use.
+func (all poolList) wished(r Request) (poolList, error) {
+	if r.Pool == "" {
+		return all.existing(r.Pools), nil
+	}
+	p := all.get(r.Pool)
+	switch {
+	case p == nil:
+		return nil, errorf(BadPool, "pool %s doesn't exist", r.Pool)
+	case !slices.Contains(r.Pools, r.Pool):
+		return nil, errorf(BadPool, "pool %s: its selectors don't match", r.Pool)
+	}
+	return poolList{p}, nil
+}
+
+// assignable removes external pools, in place.
+func (all poolList) assignable() poolList {
+	return slices.DeleteFunc(all, func(p *pool) bool { return p.External })
+}
+
+// find returns an address with the pool that it is counted in: the named one if that
+// contains it, else the first that does.
+func (all poolList) find(address netip.Addr, named string) (taken Address, holds bool) {
+	taken.Address = address
+	for _, p := range all {
+		if p.addresses.Contains(address) && (!holds || p.Name == named) {
+			taken.Pool, holds = p.Name, true
+		}
+	}
+	return taken, holds
 }
 
 // count adds n to the assigned addresses of all pools that contain an address of owners in a namespace.
-func (a *Allocator) count(address netip.Addr, namespace string, n int) {
+func (all poolList) count(address netip.Addr, namespace string, n int) {
 	f := FamilyOf(address)
-	for _, p := range a.pools {
+	for _, p := range all {
 		if p.addresses.Contains(address) {
 			p.usage.of(f).Assigned += uint64(n)
 			if p.has[f][namespace] += uint64(n); p.has[f][namespace] == 0 {
@@ -127,8 +172,8 @@ func (a *Allocator) count(address netip.Addr, namespace string, n int) {
 }
 
 // countReserved adds n to the reserved addresses of all pools that contain an address.
-func (a *Allocator) countReserved(address netip.Addr, n int) {
-	for _, p := range a.pools {
+func (all poolList) countReserved(address netip.Addr, n int) {
+	for _, p := range all {
 		if p.addresses.Contains(address) {
 			p.reserved[FamilyOf(address)] += uint64(n)
 		}
@@ -149,18 +194,6 @@ func (p *pool) scarce(namespace string, f Family) *Error {
 	}
 	return errorf(Scarce, "pool %s: namespace %s has %d of %d %s addresses, and %d are free: for another one it would need fewer than %d for each free one",
 		p.Name, namespace, has, c.Size, f, free, perFree)
-}
-
-// findPool returns an address with the pool that it is counted in: the named one if that
-// contains it, else the first that does.
-func findPool(pools []*pool, address netip.Addr, named string) (taken Address, holds bool) {
-	taken.Address = address
-	for _, p := range pools {
-		if p.addresses.Contains(address) && (!holds || p.Name == named) {
-			taken.Pool, holds = p.Name, true
-		}
-	}
-	return taken, holds
 }
 
 // AnyAddress is the only pool of NewUnpooled.

@@ -2,10 +2,7 @@
 
 package alloc
 
-import (
-	"net/netip"
-	"slices"
-)
+import "net/netip"
 
 // Reservation says which owners may get an address without holder.
 type Reservation struct {
@@ -22,52 +19,33 @@ func (r Reservation) admits(o Owner) bool {
 	return r.For == o || r.Namespace && r.For.Namespace == o.Namespace
 }
 
-// Reserve replaces the reservation of an address, which ends with Unreserve or when an owner gets
-// the address. It does nothing, and returns false, if the address has an owner.
-func (a *Allocator) Reserve(address netip.Addr, r Reservation) bool {
-	if len(a.holders[address]) > 0 {
-		return false
-	}
-	a.Unreserve(address)
-	a.reserved[address] = r
-	if namespace := r.For.Namespace; namespace != "" {
-		at, _ := slices.BinarySearchFunc(a.reservedIn[namespace], address, netip.Addr.Compare)
-		a.reservedIn[namespace] = slices.Insert(a.reservedIn[namespace], at, address)
-	}
-	a.used[FamilyOf(address)].add(address.AsSlice())
-	a.countReserved(address, 1)
-	return true
+// reservations are the reservations of addresses.
+type reservations struct {
+	byAddress map[netip.Addr]Reservation
+	// byNamespace has the addresses by the namespace of the owner for which they are reserved.
+	byNamespace addressIndex[string]
 }
 
-// Unreserve ends the reservation of an address, if any.
-func (a *Allocator) Unreserve(address netip.Addr) {
-	r, found := a.reserved[address]
-	if !found {
-		return
+func (s *reservations) add(address netip.Addr, r Reservation) {
+	s.byAddress[address] = r
+	if r.For.Namespace != "" {
+		s.byNamespace.add(r.For.Namespace, address)
 	}
-	delete(a.reserved, address)
-	namespace := r.For.Namespace
-	if at, found := slices.BinarySearchFunc(a.reservedIn[namespace], address, netip.Addr.Compare); found {
-		a.reservedIn[namespace] = slices.Delete(a.reservedIn[namespace], at, at+1)
-	}
-	if len(a.reservedIn[namespace]) == 0 {
-		delete(a.reservedIn, namespace)
-	}
-	a.used[FamilyOf(address)].remove(address.AsSlice())
-	a.countReserved(address, -1)
 }
 
-// Reserved returns the reservation of an address.
-func (a *Allocator) Reserved(address netip.Addr) (r Reservation, found bool) {
-	r, found = a.reserved[address]
-	return r, found
+// remove ends the reservation of an address, and reports whether there was one.
+func (s *reservations) remove(address netip.Addr) (found bool) {
+	r, found := s.byAddress[address]
+	delete(s.byAddress, address)
+	s.byNamespace.remove(r.For.Namespace, address)
+	return found
 }
 
-// reservedFor returns the addresses of a family that are reserved and that an owner may get: its own
-// addresses, and others of its namespace, each sorted.
-func (a *Allocator) reservedFor(o Owner, f Family) (own, others []netip.Addr) {
-	for _, address := range a.reservedIn[o.Namespace] {
-		switch r := a.reserved[address]; {
+// of returns the addresses of a family that an owner may get: its own ones, and others of its
+// namespace, each sorted.
+func (s *reservations) of(o Owner, f Family) (own, others []netip.Addr) {
+	for _, address := range s.byNamespace[o.Namespace] {
+		switch r := s.byAddress[address]; {
 		case FamilyOf(address) != f:
 		case r.For == o:
 			own = append(own, address)
@@ -76,4 +54,31 @@ func (a *Allocator) reservedFor(o Owner, f Family) (own, others []netip.Addr) {
 		}
 	}
 	return own, others
+}
+
+// Reserve replaces the reservation of an address, which ends with Unreserve or when an owner gets
+// the address. It does nothing, and returns false, if the address has an owner.
+func (a *Allocator) Reserve(address netip.Addr, r Reservation) bool {
+	if len(a.holders[address]) > 0 {
+		return false
+	}
+	a.Unreserve(address)
+	a.reserved.add(address, r)
+	a.used[FamilyOf(address)].add(address.AsSlice())
+	a.pools.countReserved(address, 1)
+	return true
+}
+
+// Unreserve ends the reservation of an address, if any.
+func (a *Allocator) Unreserve(address netip.Addr) {
+	if a.reserved.remove(address) {
+		a.used[FamilyOf(address)].remove(address.AsSlice())
+		a.pools.countReserved(address, -1)
+	}
+}
+
+// Reserved returns the reservation of an address.
+func (a *Allocator) Reserved(address netip.Addr) (r Reservation, found bool) {
+	r, found = a.reserved.byAddress[address]
+	return r, found
 }

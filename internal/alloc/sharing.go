@@ -30,30 +30,11 @@ func (k sharingKey) anyMode() sharingKey {
 	return k
 }
 
-// share adds an address of its first holder to the shareable ones.
-func (a *Allocator) share(t *holder, address netip.Addr) {
-	if c := t.sharing.anyMode(); c.Key != "" {
-		at, _ := slices.BinarySearchFunc(a.shared[c], address, netip.Addr.Compare)
-		a.shared[c] = slices.Insert(a.shared[c], at, address)
-	}
-}
-
-// unshare undoes share when an address has lost its last holder.
-func (a *Allocator) unshare(t *holder, address netip.Addr) {
-	c := t.sharing.anyMode()
-	if at, found := slices.BinarySearchFunc(a.shared[c], address, netip.Addr.Compare); found {
-		a.shared[c] = slices.Delete(a.shared[c], at, at+1)
-	}
-	if len(a.shared[c]) == 0 {
-		delete(a.shared, c)
-	}
-}
-
 // checkSharing returns an error if a holder can't share an address with its holders. It names the first one by
 // name: their order changes with each update, and the error of a status must not.
-func (a *Allocator) checkSharing(t *holder, address netip.Addr) error {
+func (o *ownership) checkSharing(t *holder, address netip.Addr) error {
 	var first *holder
-	for _, other := range a.holders[address] {
+	for _, other := range o.holders[address] {
 		if other != t && t.sharingConflict(other) != "" && (first == nil || other.owner.Compare(first.owner) < 0) {
 			first = other
 		}
@@ -91,13 +72,13 @@ func (t *holder) sharingConflict(o *holder) string {
 
 // shareable returns the first address of a family that a holder can share, in the order of
 // pools.
-func (a *Allocator) shareable(t *holder, f Family, pools []*pool) (Address, bool) {
+func (o *ownership) shareable(t *holder, f Family, pools poolList) (Address, bool) {
 	if t.sharing.Key == "" {
 		return Address{}, false
 	}
 	for _, p := range pools {
-		for _, address := range a.shared[t.sharing.anyMode()] {
-			if FamilyOf(address) == f && p.addresses.Contains(address) && a.checkSharing(t, address) == nil {
+		for _, address := range o.shared[t.sharing.anyMode()] {
+			if FamilyOf(address) == f && p.addresses.Contains(address) && o.checkSharing(t, address) == nil {
 				return Address{address, p.Name}, true
 			}
 		}
@@ -107,14 +88,14 @@ func (a *Allocator) shareable(t *holder, f Family, pools []*pool) (Address, bool
 
 // Unshared returns the first address that others of the same namespace and sharing key have and an owner
 // can't share, so that it has another one of the family; no error if there is none.
-func (a *Allocator) Unshared(owner Owner) (address netip.Addr, why error) {
-	t := a.owners[owner]
+func (o *ownership) Unshared(owner Owner) (address netip.Addr, why error) {
+	t := o.owners[owner]
 	if t == nil {
 		return netip.Addr{}, nil
 	}
-	for _, address := range a.shared[t.sharing.anyMode()] {
+	for _, address := range o.shared[t.sharing.anyMode()] {
 		if held, has := t.address(FamilyOf(address)); has && held.Address != address {
-			if err := a.checkSharing(t, address); err != nil {
+			if err := o.checkSharing(t, address); err != nil {
 				return address, err
 			}
 		}
@@ -124,15 +105,15 @@ func (a *Allocator) Unshared(owner Owner) (address netip.Addr, why error) {
 
 // SharingGroup returns the owners that the same nodes have to serve: the given one, if it has
 // an address, first, then those connected to it by shared addresses, sorted.
-func (a *Allocator) SharingGroup(owner Owner) []Owner {
-	first := a.owners[owner]
+func (o *ownership) SharingGroup(owner Owner) []Owner {
+	first := o.owners[owner]
 	if first == nil {
 		return nil
 	}
 	found := []*holder{first}
 	for i := 0; i < len(found); i++ {
 		for _, h := range found[i].held {
-			for _, t := range a.holders[h.Address] {
+			for _, t := range o.holders[h.Address] {
 				if !slices.Contains(found, t) {
 					found = append(found, t)
 				}
