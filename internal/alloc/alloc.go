@@ -18,8 +18,11 @@ package alloc
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+
+	"go4.org/netipx"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -115,4 +118,40 @@ func (a *Allocator) unassignAll(t *holder) []Address {
 		a.unassign(t, h.Address)
 	}
 	return held
+}
+
+// Networks has an allocator for each network: networks have address spaces of their own.
+type Networks struct {
+	// Untagged is the allocator of the untagged network.
+	Untagged *Allocator
+	// Tagged are the allocators of networks without pools: owners get the addresses that they
+	// request, and no others. Requests have AnyAddress in their Pools.
+	Tagged map[lb.Segment]*Allocator
+}
+
+// AnyAddress is the only pool of a tagged network.
+const AnyAddress = "everything"
+
+// NewNetworks returns networks without pools.
+func NewNetworks() *Networks {
+	return &Networks{New(), map[lb.Segment]*Allocator{}}
+}
+
+// In returns the allocator of a network.
+func (n *Networks) In(s lb.Segment) *Allocator {
+	if !s.Tagged() {
+		return n.Untagged
+	}
+	if n.Tagged[s] == nil {
+		n.Tagged[s] = New()
+		four, _ := ParseRange("0.0.0.0/0")
+		six, _ := ParseRange("::/0")
+		n.Tagged[s].SetPools([]Pool{{Name: AnyAddress, Ranges: []netipx.IPRange{four, six}}})
+	}
+	return n.Tagged[s]
+}
+
+// Prune removes the allocators of tagged networks without owners.
+func (n *Networks) Prune() {
+	maps.DeleteFunc(n.Tagged, func(_ lb.Segment, a *Allocator) bool { return len(a.owners) == 0 })
 }

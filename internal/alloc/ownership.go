@@ -53,9 +53,6 @@ func (o *ownership) Holders(address netip.Addr) (owners []Owner) {
 	return owners
 }
 
-// Empty reports whether no owner has an address.
-func (o *ownership) Empty() bool { return len(o.owners) == 0 }
-
 // add adds an address to its holder, and reports whether it is the first one of the address.
 func (o *ownership) add(t *holder, h Address) (first bool) {
 	o.owners[t.owner] = t

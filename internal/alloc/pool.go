@@ -195,16 +195,3 @@ func (p *pool) scarce(namespace string, f Family) *Error {
 	return errorf(Scarce, "pool %s: namespace %s has %d of %d %s addresses, and %d are free: for another one it would need fewer than %d for each free one",
 		p.Name, namespace, has, c.Size, f, free, perFree)
 }
-
-// AnyAddress is the only pool of NewUnpooled.
-const AnyAddress = "everything"
-
-// NewUnpooled returns the allocator of a network without pools, such as a tagged one: owners get the
-// addresses that they request, and no others. Requests have AnyAddress in their Pools.
-func NewUnpooled() *Allocator {
-	a := New()
-	four, _ := ParseRange("0.0.0.0/0")
-	six, _ := ParseRange("::/0")
-	a.SetPools([]Pool{{Name: AnyAddress, Ranges: []netipx.IPRange{four, six}}})
-	return a
-}

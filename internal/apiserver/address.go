@@ -14,17 +14,14 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
-	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/spec"
 )
 
 // addresses has the addresses of all LoadBalancers of a store without a controller. They follow
 // from the objects' statuses.
 type addresses struct {
-	policy   *policy
-	untagged *alloc.Allocator
-	// tagged has the addresses of other networks, which are in no pool.
-	tagged map[lb.Segment]*alloc.Allocator
+	*alloc.Networks
+	policy *policy
 	// retained are the released addresses of pools that only their former projects get.
 	retained map[netip.Addr]retention
 	// hosts are the addresses of nodes, which no load balancer gets.
@@ -39,7 +36,7 @@ type retention struct {
 
 // pooled returns the address of a LoadBalancer, if it is of a pool.
 func (a *addresses) pooled(owner alloc.Owner) (address netip.Addr) {
-	for _, held := range a.untagged.Of(owner) {
+	for _, held := range a.Untagged.Of(owner) {
 		address = held.Address
 	}
 	return address
@@ -55,7 +52,7 @@ func (a *addresses) retain(address netip.Addr, r retention) {
 		For: alloc.Owner{Namespace: r.Project}, Namespace: true,
 		Err: &alloc.Error{Reason: alloc.Retained, Text: fmt.Sprintf("address %s: released a short time ago, and retained for its former project", address)},
 	}
-	if !a.untagged.Reserve(address, reserved) {
+	if !a.Untagged.Reserve(address, reserved) {
 		return
 	}
 	a.retained[address] = r
@@ -74,7 +71,7 @@ func (a *addresses) retain(address netip.Addr, r retention) {
 }
 
 func (a *addresses) unretain(address netip.Addr) {
-	a.untagged.Unreserve(address)
+	a.Untagged.Unreserve(address)
 	delete(a.retained, address)
 }
 
@@ -107,9 +104,9 @@ func (a *addresses) restore(key, text []byte) error {
 // expire ends the retentions that are over.
 func (a *addresses) expire() {
 	for address, r := range a.retained {
-		pool := a.untagged.PoolOf(address)
+		pool := a.Untagged.PoolOf(address)
 		at := slices.IndexFunc(a.policy.pools, func(p projectPool) bool { return p.Name == pool })
-		_, reserved := a.untagged.Reserved(address)
+		_, reserved := a.Untagged.Reserved(address)
 		if at < 0 || time.Since(r.Released) >= a.policy.pools[at].retainFor || !reserved {
 			a.unretain(address)
 		}
@@ -119,7 +116,7 @@ func (a *addresses) expire() {
 // setHosts replaces the addresses of nodes. A load balancer that has one keeps it.
 func (a *addresses) setHosts(hosts []netip.Addr) {
 	for _, address := range a.hosts {
-		a.untagged.Unreserve(address)
+		a.Untagged.Unreserve(address)
 	}
 	a.hosts = hosts
 	for _, address := range hosts {
@@ -129,38 +126,26 @@ func (a *addresses) setHosts(hosts []netip.Addr) {
 
 func (a *addresses) reserveHost(address netip.Addr) {
 	delete(a.retained, address)
-	a.untagged.Reserve(address, alloc.Reservation{Err: &alloc.Error{Reason: alloc.InUse, Text: fmt.Sprintf("address %s: the address of a balancer node or of its BGP peer", address)}})
+	a.Untagged.Reserve(address, alloc.Reservation{Err: &alloc.Error{Reason: alloc.InUse, Text: fmt.Sprintf("address %s: the address of a balancer node or of its BGP peer", address)}})
 }
 
 func newAddresses(p *policy) *addresses {
-	a := &addresses{policy: p, untagged: alloc.New(), tagged: map[lb.Segment]*alloc.Allocator{}, retained: map[netip.Addr]retention{}}
+	a := &addresses{Networks: alloc.NewNetworks(), policy: p, retained: map[netip.Addr]retention{}}
 	var pools []alloc.Pool
 	for _, pool := range p.pools {
 		pools = append(pools, pool.Pool)
 	}
-	a.untagged.SetPools(pools)
+	a.Untagged.SetPools(pools)
 	return a
-}
-
-// space returns the allocator of a network.
-func (a *addresses) space(s lb.Segment) *alloc.Allocator {
-	if !s.Tagged() {
-		return a.untagged
-	}
-	if a.tagged[s] == nil {
-		a.tagged[s] = alloc.NewUnpooled()
-	}
-	return a.tagged[s]
 }
 
 // release frees the address of a LoadBalancer.
 func (a *addresses) release(owner alloc.Owner) {
-	a.untagged.Release(owner)
-	for segment, space := range a.tagged {
-		if space.Release(owner); space.Empty() {
-			delete(a.tagged, segment)
-		}
+	a.Untagged.Release(owner)
+	for _, space := range a.Tagged {
+		space.Release(owner)
 	}
+	a.Prune()
 }
 
 // adopt has a LoadBalancer hold the address in its status, and no other one.
@@ -168,7 +153,7 @@ func (a *addresses) adopt(b *v1alpha1.LoadBalancer) {
 	request, segment, _ := spec.AddressRequest(b) // the schema rejects invalid ones
 	a.release(request.Owner)
 	if address, err := netip.ParseAddr(b.Status.Address); err == nil {
-		a.space(segment).Adopt([]alloc.Holding{{Owner: request.Owner, Addresses: []netip.Addr{address}, Ports: request.Ports}})
+		a.In(segment).Adopt([]alloc.Holding{{Owner: request.Owner, Addresses: []netip.Addr{address}, Ports: request.Ports}})
 	}
 }
 
@@ -192,10 +177,10 @@ func (a *addresses) claim(b *v1alpha1.LoadBalancer, keeps bool) (netip.Addr, err
 	if keeps && err == nil {
 		request.Wanted = []netip.Addr{held}
 	}
-	space := a.space(segment)
+	space := a.In(segment)
 	if len(space.Of(request.Owner)) == 0 {
 		a.release(request.Owner) // in another network
-		space = a.space(segment)
+		space = a.In(segment)
 	}
 	result, err := space.Claim(request)
 	if err != nil {

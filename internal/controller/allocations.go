@@ -72,12 +72,10 @@ type allocations struct {
 	pools      []addressPool // in the order in which they are tried
 	namespaces map[string]labels.Set
 	groups     groupRules
-	// untagged allocates in the untagged network, tagged in each VLAN.
-	untagged *alloc.Allocator
-	tagged   map[lb.Segment]*alloc.Allocator
-	records  map[alloc.Owner]*record
-	objects  addressObjects
-	now      func() time.Time
+	networks   *alloc.Networks
+	records    map[alloc.Owner]*record
+	objects    addressObjects
+	now        func() time.Time
 	// foreign are the Services that other controllers serve.
 	foreign foreignServices
 	// left are the Services that wait though they aren't ours.
@@ -101,8 +99,7 @@ func newAllocations(wake func(alloc.Owner)) *allocations {
 	return &allocations{
 		enqueue:    wake,
 		namespaces: map[string]labels.Set{},
-		untagged:   alloc.New(),
-		tagged:     map[lb.Segment]*alloc.Allocator{},
+		networks:   alloc.NewNetworks(),
 		records:    map[alloc.Owner]*record{},
 		objects:    addressObjects{byName: map[string]*v1alpha1.AssignedAddress{}, listed: map[alloc.Owner]map[string]bool{}},
 		now:        time.Now,
@@ -166,7 +163,7 @@ func (l *allocations) Release(owner alloc.Owner) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r := l.records[owner]; r != nil {
-		space := l.spaceOf(r.request.Segment)
+		space := l.networks.In(r.request.Segment)
 		former := space.Of(owner)
 		space.Release(owner)
 		delete(l.records, owner)
@@ -176,11 +173,11 @@ func (l *allocations) Release(owner alloc.Owner) {
 		l.supplyChanged = true
 	}
 	l.serveWaiting()
-	maps.DeleteFunc(l.tagged, unused)
+	l.networks.Prune()
 }
 
 func (l *allocations) update(r *record, q addressRequest) {
-	former, had := r.request, l.spaceOf(r.request.Segment).Of(q.Owner)
+	former, had := r.request, l.networks.In(r.request.Segment).Of(q.Owner)
 	if len(q.Families) == 0 {
 		q.Segment = former.Segment
 	}
@@ -188,11 +185,11 @@ func (l *allocations) update(r *record, q addressRequest) {
 		q.Sharing.Key = former.Sharing.Key
 	}
 	if former.Segment != q.Segment {
-		l.spaceOf(former.Segment).Release(q.Owner)
+		l.networks.In(former.Segment).Release(q.Owner)
 	}
 	result, err := l.allocate(q)
 	r.request, r.err, r.missing = q, err, result.Missing
-	_, others := r.updateUnshared(l.spaceOf(q.Segment))
+	_, others := r.updateUnshared(l.networks.In(q.Segment))
 	for _, other := range others {
 		l.enqueue(other)
 	}
@@ -222,17 +219,17 @@ func (r *record) updateUnshared(space *alloc.Allocator) (changed bool, others []
 // allocate passes a request to the allocator.
 func (l *allocations) allocate(q addressRequest) (alloc.Result, error) {
 	if len(q.Families) == 0 {
-		return l.spaceOf(q.Segment).Keep(l.allocRequest(q)), q.Invalid
+		return l.networks.In(q.Segment).Keep(l.allocRequest(q)), q.Invalid
 	}
 	if refused := l.groups.refuse(q, l.namespaces[q.Owner.Namespace]); refused != nil {
-		return l.spaceOf(q.Segment).Keep(l.allocRequest(q)), refused
+		return l.networks.In(q.Segment).Keep(l.allocRequest(q)), refused
 	}
-	return l.spaceOf(q.Segment).Claim(l.allocRequest(q))
+	return l.networks.In(q.Segment).Claim(l.allocRequest(q))
 }
 
 func (l *allocations) allocation(r *record) allocation {
 	g := allocation{Err: r.err, Missing: r.missing, Unshared: r.unshared}
-	for _, h := range l.spaceOf(r.request.Segment).Of(r.request.Owner) {
+	for _, h := range l.networks.In(r.request.Segment).Of(r.request.Owner) {
 		g.Addresses = append(g.Addresses, h.Address)
 	}
 	return g
@@ -256,11 +253,11 @@ func (l *allocations) serveWaiting() {
 		if r.unshared == nil {
 			continue
 		}
-		if changed, _ := r.updateUnshared(l.spaceOf(r.request.Segment)); changed {
+		if changed, _ := r.updateUnshared(l.networks.In(r.request.Segment)); changed {
 			l.enqueue(owner)
 		}
 	}
-	if l.foreign.showOther(l.untagged) {
+	if l.foreign.showOther(l.networks.Untagged) {
 		return
 	}
 	for owner := range l.left {
@@ -305,7 +302,7 @@ func (l *allocations) SetPools(pools []addressPool) []alloc.Owner {
 	for _, p := range l.pools {
 		supplies = append(supplies, p.Pool)
 	}
-	l.untagged.SetPools(supplies)
+	l.networks.Untagged.SetPools(supplies)
 	l.supplyChanged = true
 	l.serveWaiting()
 	return l.owners()
@@ -347,7 +344,7 @@ func (l *allocations) HasNamespace(name string) bool {
 func (l *allocations) Usage(pool string) alloc.Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.untagged.Usage(pool)
+	return l.networks.Untagged.Usage(pool)
 }
 
 // Waiting returns the number of pending requests, and of Services that wait though they aren't ours.
@@ -372,22 +369,6 @@ func (l *allocations) allocRequest(q addressRequest) alloc.Request {
 	}
 	return r
 }
-
-// spaceOf returns the allocator of a network.
-func (l *allocations) spaceOf(s lb.Segment) *alloc.Allocator {
-	if !s.Tagged() {
-		return l.untagged
-	}
-	space := l.tagged[s]
-	if space == nil {
-		space = alloc.NewUnpooled()
-		l.tagged[s] = space
-	}
-	return space
-}
-
-// unused reports whether a network has no addresses.
-func unused(_ lb.Segment, space *alloc.Allocator) bool { return space.Empty() }
 
 // adopted is the request of an object and the addresses in its status.
 type adopted struct {
@@ -420,7 +401,7 @@ func (l *allocations) Adopt(objects []adopted) []alloc.Conflict {
 	}
 	var conflicts []alloc.Conflict
 	for segment, held := range holdings {
-		conflicts = append(conflicts, l.spaceOf(segment).Adopt(held)...)
+		conflicts = append(conflicts, l.networks.In(segment).Adopt(held)...)
 	}
 	for _, o := range objects {
 		if o.Foreign {
@@ -491,7 +472,7 @@ func (l *allocations) Units() (units []unit) {
 
 // unit returns the unit of an owner.
 func (l *allocations) unit(owner alloc.Owner) (u unit) {
-	space := l.spaceOf(l.records[owner].request.Segment)
+	space := l.networks.In(l.records[owner].request.Segment)
 	addresses := map[netip.Addr]bool{}
 	for _, o := range space.SharingGroup(owner) {
 		r := l.records[o]

@@ -27,12 +27,12 @@ func (l *allocations) AdoptForeign(o adopted) (ours bool, why error) {
 		if slices.Equal(l.allocation(l.records[o.Owner]).Addresses, slices.SortedFunc(slices.Values(o.Addresses), netip.Addr.Compare)) {
 			return true, nil
 		}
-		l.untagged.Release(o.Owner)
+		l.networks.Untagged.Release(o.Owner)
 		delete(l.records, o.Owner)
 		l.supplyChanged = true
 	}
 	l.reserveForeign(o)
-	if !o.Claimable || l.foreign.showOther(l.untagged) {
+	if !o.Claimable || l.foreign.showOther(l.networks.Untagged) {
 		return false, nil
 	}
 	holding := alloc.Holding{Owner: o.Owner, Created: o.Created, Addresses: o.Addresses, Ports: o.Ports, Sharing: o.Sharing}
@@ -41,7 +41,7 @@ func (l *allocations) AdoptForeign(o adopted) (ours bool, why error) {
 	}
 	l.releaseForeign(o.Owner)
 	l.records[o.Owner] = &record{request: o.addressRequest}
-	l.untagged.Adopt([]alloc.Holding{holding})
+	l.networks.Untagged.Adopt([]alloc.Holding{holding})
 	return true, nil
 }
 
@@ -72,7 +72,7 @@ func (l *allocations) OtherController(namespace string) (first alloc.Owner, serv
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for owner, f := range l.foreign {
-		if !f.isEvidence(l.untagged) {
+		if !f.isEvidence(l.networks.Untagged) {
 			continue
 		}
 		near, nearest := owner.Namespace == namespace, first.Namespace == namespace
@@ -102,10 +102,10 @@ func (all foreignServices) showOther(pools *alloc.Allocator) bool {
 // admit returns an error if pools that a Service may use don't contain all its addresses, other owners
 // can't share them, or their objects don't allow it as an owner.
 func (l *allocations) admit(o adopted, holding alloc.Holding) error {
-	if !l.untagged.Contain(l.allocRequest(o.addressRequest).Pools, o.Addresses) {
+	if !l.networks.Untagged.Contain(l.allocRequest(o.addressRequest).Pools, o.Addresses) {
 		return refusal(alloc.NotInPool, "addresses %s: not all in pools that the Service may use", list(o.Addresses))
 	}
-	if err := l.untagged.CanAdopt(holding); err != nil {
+	if err := l.networks.Untagged.CanAdopt(holding); err != nil {
 		return err
 	}
 	for _, a := range o.Addresses {

@@ -298,8 +298,8 @@ func TestSegments(t *testing.T) {
 	compare(t, "7, afterwards", l.Get(owner("again")).Addresses, addresses("192.0.2.0"))
 	l.Release(owner("again"))
 	l.Release(owner("seven"))
-	if len(l.tagged) > 0 {
-		t.Errorf("allocators of networks without addresses: %v", l.tagged)
+	if len(l.networks.Tagged) > 0 {
+		t.Errorf("allocators of networks without addresses: %v", l.networks.Tagged)
 	}
 }
 

@@ -174,13 +174,13 @@ func (l *allocations) Observe(name string, object *v1alpha1.AssignedAddress) {
 	l.refresh(a, s)
 	l.supplyChanged = l.supplyChanged || former != nil // a new object takes its address from others
 	l.serveWaiting()
-	maps.DeleteFunc(l.tagged, unused)
+	l.networks.Prune()
 }
 
 // refresh has the allocator of an address know for whom its object, or another controller, reserves
 // it, and enqueues the owners whose entries in the object have to follow.
 func (l *allocations) refresh(a netip.Addr, s lb.Segment) {
-	space, object := l.spaceOf(s), l.objects.byName[objectName(a, s)]
+	space, object := l.networks.In(s), l.objects.byName[objectName(a, s)]
 	holders := space.Holders(a)
 	for _, owner := range holders {
 		if entryIn(object, owner) == nil {
@@ -287,7 +287,7 @@ func (l *allocations) Former(owner alloc.Owner, blocked ...netip.Addr) (all []fo
 	for _, name := range slices.Sorted(maps.Keys(l.objects.listed[owner])) {
 		object := l.objects.byName[name]
 		a, s := addressIn(object)
-		if slices.Contains(l.spaceOf(s).Holders(a), owner) && !slices.Contains(blocked, a) {
+		if slices.Contains(l.networks.In(s).Holders(a), owner) && !slices.Contains(blocked, a) {
 			continue
 		}
 		f := former{object.DeepCopy(), a, s, entryIn(object, owner).ResourceVersion}
@@ -313,7 +313,7 @@ func (l *allocations) retentionOf(object *v1alpha1.AssignedAddress) time.Duratio
 	if s.Tagged() {
 		return 0
 	}
-	name := l.untagged.PoolOf(a)
+	name := l.networks.Untagged.PoolOf(a)
 	if i := slices.IndexFunc(l.pools, func(p addressPool) bool { return p.Name == name }); i >= 0 {
 		return l.pools[i].RetainFor
 	}
