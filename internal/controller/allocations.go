@@ -140,16 +140,6 @@ func (l *allocations) Request(q addressRequest) allocation {
 	return g
 }
 
-// Get returns the current allocation of an owner.
-func (l *allocations) Get(owner alloc.Owner) allocation {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if r := l.records[owner]; r != nil {
-		return l.allocation(r)
-	}
-	return allocation{}
-}
-
 // Has reports whether an owner has a request, or the object of an address lists it.
 func (l *allocations) Has(owner alloc.Owner) bool {
 	l.mu.Lock()

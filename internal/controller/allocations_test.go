@@ -107,6 +107,16 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
+// Get returns the current allocation of an owner.
+func (l *allocations) Get(owner alloc.Owner) allocation {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r := l.records[owner]; r != nil {
+		return l.allocation(r)
+	}
+	return allocation{}
+}
+
 // write writes the objects of an owner's addresses, as far as others allow it.
 func write(l *allocations, owner alloc.Owner) {
 	for _, a := range l.Get(owner).Addresses {
