@@ -68,14 +68,11 @@ type allocations struct {
 	// requests.
 	enqueue func(alloc.Owner)
 
-	mu         sync.Mutex
-	pools      []addressPool // in the order in which they are tried
-	namespaces map[string]labels.Set
-	groups     groupRules
-	networks   *alloc.Networks
-	records    map[alloc.Owner]*record
-	objects    addressObjects
-	now        func() time.Time
+	mu      sync.Mutex
+	supply  supply
+	records map[alloc.Owner]*record
+	objects addressObjects
+	now     func() time.Time
 	// foreign are the Services that other controllers serve.
 	foreign foreignServices
 	// left are the Services that wait though they aren't ours.
@@ -97,14 +94,13 @@ type record struct {
 // newAllocations returns empty allocations. enqueue must neither block nor call them.
 func newAllocations(wake func(alloc.Owner)) *allocations {
 	return &allocations{
-		enqueue:    wake,
-		namespaces: map[string]labels.Set{},
-		networks:   alloc.NewNetworks(),
-		records:    map[alloc.Owner]*record{},
-		objects:    addressObjects{byName: map[string]*v1alpha1.AssignedAddress{}, listed: map[alloc.Owner]map[string]bool{}},
-		now:        time.Now,
-		foreign:    foreignServices{},
-		left:       map[alloc.Owner]bool{},
+		enqueue: wake,
+		supply:  supply{Networks: alloc.NewNetworks(), namespaces: map[string]labels.Set{}},
+		records: map[alloc.Owner]*record{},
+		objects: addressObjects{byName: map[string]*v1alpha1.AssignedAddress{}, listed: map[alloc.Owner]map[string]bool{}},
+		now:     time.Now,
+		foreign: foreignServices{},
+		left:    map[alloc.Owner]bool{},
 	}
 }
 
@@ -133,11 +129,13 @@ func (l *allocations) Request(q addressRequest) allocation {
 		r = &record{request: q}
 		l.records[q.Owner] = r
 	}
-	former, before := r.request, l.allocation(r).Addresses
+	former, before := r.request, l.supply.held(r.request)
 	l.update(r, q)
-	g := l.allocation(r)
-	g.Changed = !known || !slices.Equal(before, g.Addresses) || !maps.Equal(former.Labels, q.Labels) || former.Class != q.Class
-	return g
+	now := l.supply.held(r.request)
+	return allocation{
+		Addresses: now, Err: r.err, Missing: r.missing, Unshared: r.unshared,
+		Changed: !known || !slices.Equal(before, now) || !maps.Equal(former.Labels, q.Labels) || former.Class != q.Class,
+	}
 }
 
 // Has reports whether an owner has a request, or the object of an address lists it.
@@ -153,7 +151,7 @@ func (l *allocations) Release(owner alloc.Owner) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r := l.records[owner]; r != nil {
-		space := l.networks.In(r.request.Segment)
+		space := l.supply.In(r.request.Segment)
 		former := space.Of(owner)
 		space.Release(owner)
 		delete(l.records, owner)
@@ -163,11 +161,11 @@ func (l *allocations) Release(owner alloc.Owner) {
 		l.supplyChanged = true
 	}
 	l.serveWaiting()
-	l.networks.Prune()
+	l.supply.Prune()
 }
 
 func (l *allocations) update(r *record, q addressRequest) {
-	former, had := r.request, l.networks.In(r.request.Segment).Of(q.Owner)
+	former, had := r.request, l.supply.In(r.request.Segment).Of(q.Owner)
 	if len(q.Families) == 0 {
 		q.Segment = former.Segment
 	}
@@ -175,11 +173,11 @@ func (l *allocations) update(r *record, q addressRequest) {
 		q.Sharing.Key = former.Sharing.Key
 	}
 	if former.Segment != q.Segment {
-		l.networks.In(former.Segment).Release(q.Owner)
+		l.supply.In(former.Segment).Release(q.Owner)
 	}
-	result, err := l.allocate(q)
+	result, err := l.supply.allocate(q)
 	r.request, r.err, r.missing = q, err, result.Missing
-	_, others := r.updateUnshared(l.networks.In(q.Segment))
+	_, others := r.updateUnshared(l.supply.In(q.Segment))
 	for _, other := range others {
 		l.enqueue(other)
 	}
@@ -206,25 +204,6 @@ func (r *record) updateUnshared(space *alloc.Allocator) (changed bool, others []
 	return changed, others
 }
 
-// allocate passes a request to the allocator.
-func (l *allocations) allocate(q addressRequest) (alloc.Result, error) {
-	if len(q.Families) == 0 {
-		return l.networks.In(q.Segment).Keep(l.allocRequest(q)), q.Invalid
-	}
-	if refused := l.groups.refuse(q, l.namespaces[q.Owner.Namespace]); refused != nil {
-		return l.networks.In(q.Segment).Keep(l.allocRequest(q)), refused
-	}
-	return l.networks.In(q.Segment).Claim(l.allocRequest(q))
-}
-
-func (l *allocations) allocation(r *record) allocation {
-	g := allocation{Err: r.err, Missing: r.missing, Unshared: r.unshared}
-	for _, h := range l.networks.In(r.request.Segment).Of(r.request.Owner) {
-		g.Addresses = append(g.Addresses, h.Address)
-	}
-	return g
-}
-
 // serveWaiting retries pending requests, the oldest first, if the supply changed, and enqueues Services
 // that may be ours now.
 func (l *allocations) serveWaiting() {
@@ -233,9 +212,9 @@ func (l *allocations) serveWaiting() {
 	}
 	l.supplyChanged = false
 	for _, r := range l.waiting() {
-		before := l.allocation(r)
+		before, failed := l.supply.held(r.request), r.err != nil
 		l.update(r, r.request)
-		if now := l.allocation(r); !slices.Equal(before.Addresses, now.Addresses) || before.Err != nil && now.Err == nil {
+		if !slices.Equal(before, l.supply.held(r.request)) || failed && r.err == nil {
 			l.enqueue(r.request.Owner)
 		}
 	}
@@ -243,11 +222,11 @@ func (l *allocations) serveWaiting() {
 		if r.unshared == nil {
 			continue
 		}
-		if changed, _ := r.updateUnshared(l.networks.In(r.request.Segment)); changed {
+		if changed, _ := r.updateUnshared(l.supply.In(r.request.Segment)); changed {
 			l.enqueue(owner)
 		}
 	}
-	if l.foreign.showOther(l.networks.Untagged) {
+	if l.foreign.showOther(l.supply.Untagged) {
 		return
 	}
 	for owner := range l.left {
@@ -269,30 +248,12 @@ func (l *allocations) waiting() []*record {
 	return waiting
 }
 
-// addressPool is a pool and the objects that may use it.
-type addressPool struct {
-	alloc.Pool
-	// Priority orders pools, the greatest first.
-	Priority int32
-	// Namespaces and Objects select by labels.
-	Namespaces, Objects labels.Selector
-	// RetainFor is how long released addresses are retained; 0 for not at all.
-	RetainFor time.Duration
-}
-
 // SetPools replaces the pools, which have distinct names. It returns the owners that have
 // to be reconciled: all.
 func (l *allocations) SetPools(pools []addressPool) []alloc.Owner {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.pools = slices.SortedFunc(slices.Values(pools), func(a, b addressPool) int {
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
-	})
-	var supplies []alloc.Pool
-	for _, p := range l.pools {
-		supplies = append(supplies, p.Pool)
-	}
-	l.networks.Untagged.SetPools(supplies)
+	l.supply.setPools(pools)
 	l.supplyChanged = true
 	l.serveWaiting()
 	return l.owners()
@@ -310,15 +271,28 @@ func (l *allocations) owners() []alloc.Owner {
 func (l *allocations) SetNamespace(name string, now labels.Set, exists bool) []alloc.Owner {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if before, known := l.namespaces[name]; known && exists && maps.Equal(before, now) {
+	if !l.supply.setNamespace(name, now, exists) {
 		return nil
-	}
-	if l.namespaces[name] = now; !exists {
-		delete(l.namespaces, name)
 	}
 	l.supplyChanged = true
 	l.serveWaiting()
 	return slices.DeleteFunc(l.owners(), func(o alloc.Owner) bool { return o.Namespace != name })
+}
+
+// SetGroups replaces the groups.
+func (l *allocations) SetGroups(groups []v1alpha1.LoadBalancerGroup) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.supply.setGroups(groups) {
+		return
+	}
+	for owner, r := range l.records {
+		if !r.pending && l.supply.refuse(r.request) != nil {
+			l.enqueue(owner) // keeps its address, and says why it would get no other
+		}
+	}
+	l.supplyChanged = true
+	l.serveWaiting()
 }
 
 // HasNamespace reports whether a namespace's labels are known. Before, a Request may get an
@@ -326,7 +300,7 @@ func (l *allocations) SetNamespace(name string, now labels.Set, exists bool) []a
 func (l *allocations) HasNamespace(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, known := l.namespaces[name]
+	_, known := l.supply.namespaces[name]
 	return known
 }
 
@@ -334,7 +308,7 @@ func (l *allocations) HasNamespace(name string) bool {
 func (l *allocations) Usage(pool string) alloc.Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.networks.Untagged.Usage(pool)
+	return l.supply.Untagged.Usage(pool)
 }
 
 // Waiting returns the number of pending requests, and of Services that wait though they aren't ours.
@@ -342,22 +316,6 @@ func (l *allocations) Waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.waiting()) + len(l.left)
-}
-
-// allocRequest translates a request, with the pools that the owner may use.
-func (l *allocations) allocRequest(q addressRequest) alloc.Request {
-	r := q.Request
-	r.Pools = nil
-	if q.Segment.Tagged() {
-		r.Pools = []string{alloc.AnyAddress}
-		return r
-	}
-	for _, p := range l.pools {
-		if p.Namespaces.Matches(l.namespaces[q.Owner.Namespace]) && p.Objects.Matches(q.Labels) {
-			r.Pools = append(r.Pools, p.Name)
-		}
-	}
-	return r
 }
 
 // adopted is the request of an object and the addresses in its status.
@@ -391,7 +349,7 @@ func (l *allocations) Adopt(objects []adopted) []alloc.Conflict {
 	}
 	var conflicts []alloc.Conflict
 	for segment, held := range holdings {
-		conflicts = append(conflicts, l.networks.In(segment).Adopt(held)...)
+		conflicts = append(conflicts, l.supply.In(segment).Adopt(held)...)
 	}
 	for _, o := range objects {
 		if o.Foreign {
@@ -403,7 +361,7 @@ func (l *allocations) Adopt(objects []adopted) []alloc.Conflict {
 	}
 	for _, o := range ours {
 		r := l.records[o.Owner]
-		r.pending = len(l.allocation(r).Addresses) < len(o.Families)
+		r.pending = len(l.supply.held(r.request)) < len(o.Families)
 	}
 	for owner := range l.objects.listed {
 		if l.records[owner] == nil {
@@ -462,11 +420,11 @@ func (l *allocations) Units() (units []unit) {
 
 // unit returns the unit of an owner.
 func (l *allocations) unit(owner alloc.Owner) (u unit) {
-	space := l.networks.In(l.records[owner].request.Segment)
+	space := l.supply.In(l.records[owner].request.Segment)
 	addresses := map[netip.Addr]bool{}
 	for _, o := range space.SharingGroup(owner) {
 		r := l.records[o]
-		u.Members = append(u.Members, unitMember{o, r.request.Labels, l.namespaces[o.Namespace], r.request.Class})
+		u.Members = append(u.Members, unitMember{o, r.request.Labels, l.supply.namespaces[o.Namespace], r.request.Class})
 		for _, h := range space.Of(o) {
 			addresses[h.Address] = true
 		}

@@ -24,15 +24,15 @@ func (l *allocations) AdoptForeign(o adopted) (ours bool, why error) {
 	defer l.mu.Unlock()
 	defer l.serveWaiting()         // former addresses may be free now
 	if l.records[o.Owner] != nil { // adopted before, and not written yet
-		if slices.Equal(l.allocation(l.records[o.Owner]).Addresses, slices.SortedFunc(slices.Values(o.Addresses), netip.Addr.Compare)) {
+		if slices.Equal(l.supply.held(l.records[o.Owner].request), slices.SortedFunc(slices.Values(o.Addresses), netip.Addr.Compare)) {
 			return true, nil
 		}
-		l.networks.Untagged.Release(o.Owner)
+		l.supply.Untagged.Release(o.Owner)
 		delete(l.records, o.Owner)
 		l.supplyChanged = true
 	}
 	l.reserveForeign(o)
-	if !o.Claimable || l.foreign.showOther(l.networks.Untagged) {
+	if !o.Claimable || l.foreign.showOther(l.supply.Untagged) {
 		return false, nil
 	}
 	holding := alloc.Holding{Owner: o.Owner, Created: o.Created, Addresses: o.Addresses, Ports: o.Ports, Sharing: o.Sharing}
@@ -41,7 +41,7 @@ func (l *allocations) AdoptForeign(o adopted) (ours bool, why error) {
 	}
 	l.releaseForeign(o.Owner)
 	l.records[o.Owner] = &record{request: o.addressRequest}
-	l.networks.Untagged.Adopt([]alloc.Holding{holding})
+	l.supply.Untagged.Adopt([]alloc.Holding{holding})
 	return true, nil
 }
 
@@ -72,7 +72,7 @@ func (l *allocations) OtherController(namespace string) (first alloc.Owner, serv
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for owner, f := range l.foreign {
-		if !f.isEvidence(l.networks.Untagged) {
+		if !f.isEvidence(l.supply.Untagged) {
 			continue
 		}
 		near, nearest := owner.Namespace == namespace, first.Namespace == namespace
@@ -102,10 +102,10 @@ func (all foreignServices) showOther(pools *alloc.Allocator) bool {
 // admit returns an error if pools that a Service may use don't contain all its addresses, other owners
 // can't share them, or their objects don't allow it as an owner.
 func (l *allocations) admit(o adopted, holding alloc.Holding) error {
-	if !l.networks.Untagged.Contain(l.allocRequest(o.addressRequest).Pools, o.Addresses) {
+	if !l.supply.Untagged.Contain(l.supply.request(o.addressRequest).Pools, o.Addresses) {
 		return refusal(alloc.NotInPool, "addresses %s: not all in pools that the Service may use", list(o.Addresses))
 	}
-	if err := l.networks.Untagged.CanAdopt(holding); err != nil {
+	if err := l.supply.Untagged.CanAdopt(holding); err != nil {
 		return err
 	}
 	for _, a := range o.Addresses {
@@ -117,7 +117,7 @@ func (l *allocations) admit(o adopted, holding alloc.Holding) error {
 			return refusal(alloc.Taken, "address %s: assigned to %s, which can't share it", a, others[0])
 		}
 		if to := object.Spec.Retained; to != nil && to.Namespace != o.Owner.Namespace {
-			return retainedError(a, to, l.retentionOf(object))
+			return retainedError(a, to, l.supply.retentionOf(object))
 		}
 	}
 	return nil

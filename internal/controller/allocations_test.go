@@ -112,7 +112,7 @@ func (l *allocations) Get(owner alloc.Owner) allocation {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r := l.records[owner]; r != nil {
-		return l.allocation(r)
+		return allocation{Addresses: l.supply.held(r.request), Err: r.err, Missing: r.missing, Unshared: r.unshared}
 	}
 	return allocation{}
 }
@@ -308,8 +308,8 @@ func TestSegments(t *testing.T) {
 	compare(t, "7, afterwards", l.Get(owner("again")).Addresses, addresses("192.0.2.0"))
 	l.Release(owner("again"))
 	l.Release(owner("seven"))
-	if len(l.networks.Tagged) > 0 {
-		t.Errorf("allocators of networks without addresses: %v", l.networks.Tagged)
+	if len(l.supply.Tagged) > 0 {
+		t.Errorf("allocators of networks without addresses: %v", l.supply.Tagged)
 	}
 }
 
@@ -366,7 +366,7 @@ func TestHosts(t *testing.T) {
 	}
 	compare(t, "no longer a node's", l.Get(owner("wanted")).Addresses, addresses("192.0.2.0"))
 	compare(t, "served before", assign(l, request("first", 1)).Addresses, addresses("192.0.2.1"))
-	assigned, free := l.HostsIn(l.pools[0].Ranges)
+	assigned, free := l.HostsIn(l.supply.pools[0].Ranges)
 	if want := "[192.0.2.1 is an address of node n2 and of Service a/first] [192.0.2.2 is an address of BGPPeer tor]"; fmt.Sprint(assigned, free) != want {
 		t.Errorf("%v %v, want %s", assigned, free, want)
 	}

@@ -174,13 +174,13 @@ func (l *allocations) Observe(name string, object *v1alpha1.AssignedAddress) {
 	l.refresh(a, s)
 	l.supplyChanged = l.supplyChanged || former != nil // a new object takes its address from others
 	l.serveWaiting()
-	l.networks.Prune()
+	l.supply.Prune()
 }
 
 // refresh has the allocator of an address know for whom its object, or another controller, reserves
 // it, and enqueues the owners whose entries in the object have to follow.
 func (l *allocations) refresh(a netip.Addr, s lb.Segment) {
-	space, object := l.networks.In(s), l.objects.byName[objectName(a, s)]
+	space, object := l.supply.In(s), l.objects.byName[objectName(a, s)]
 	holders := space.Holders(a)
 	for _, owner := range holders {
 		if entryIn(object, owner) == nil {
@@ -221,7 +221,7 @@ func (l *allocations) reservation(a netip.Addr, s lb.Segment, object *v1alpha1.A
 		to := object.Spec.Retained
 		return alloc.Reservation{
 			For: alloc.Owner{Kind: to.Kind, Namespace: to.Namespace, Name: to.Name}, Namespace: true,
-			Err: retainedError(a, to, l.retentionOf(object)),
+			Err: retainedError(a, to, l.supply.retentionOf(object)),
 		}, true
 	}
 	return alloc.Reservation{}, false
@@ -287,11 +287,11 @@ func (l *allocations) Former(owner alloc.Owner, blocked ...netip.Addr) (all []fo
 	for _, name := range slices.Sorted(maps.Keys(l.objects.listed[owner])) {
 		object := l.objects.byName[name]
 		a, s := addressIn(object)
-		if slices.Contains(l.networks.In(s).Holders(a), owner) && !slices.Contains(blocked, a) {
+		if slices.Contains(l.supply.In(s).Holders(a), owner) && !slices.Contains(blocked, a) {
 			continue
 		}
 		f := former{object.DeepCopy(), a, s, entryIn(object, owner).ResourceVersion}
-		if f.Spec.Owners = withoutEntry(object, owner); len(f.Spec.Owners) == 0 && l.retentionOf(f.AssignedAddress) > 0 {
+		if f.Spec.Owners = withoutEntry(object, owner); len(f.Spec.Owners) == 0 && l.supply.retentionOf(f.AssignedAddress) > 0 {
 			released := metav1.NewTime(l.now().Truncate(time.Second)) // as it is stored
 			f.Spec.Retained = &v1alpha1.RetainedAddress{Namespace: owner.Namespace, Kind: owner.Kind, Name: owner.Name, Released: released}
 		}
@@ -305,19 +305,6 @@ func (l *allocations) Listed(owner alloc.Owner) []netip.Addr {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.objects.of(owner, lb.Segment{})
-}
-
-// retentionOf returns how long an address is retained.
-func (l *allocations) retentionOf(object *v1alpha1.AssignedAddress) time.Duration {
-	a, s := addressIn(object)
-	if s.Tagged() {
-		return 0
-	}
-	name := l.networks.Untagged.PoolOf(a)
-	if i := slices.IndexFunc(l.pools, func(p addressPool) bool { return p.Name == name }); i >= 0 {
-		return l.pools[i].RetainFor
-	}
-	return spec.RetainFor(&v1alpha1.AddressPool{})
 }
 
 // Expired returns the objects of addresses without owners that are not retained any more, and the time
@@ -338,7 +325,7 @@ func (l *allocations) Expired() (over []*v1alpha1.AssignedAddress, next time.Dur
 			return cmp.Or(b.Spec.Retained.Released.Compare(a.Spec.Retained.Released.Time), cmp.Compare(a.Name, b.Name))
 		})
 		for i, object := range all {
-			left := object.Spec.Retained.Released.Add(l.retentionOf(object)).Sub(l.now())
+			left := object.Spec.Retained.Released.Add(l.supply.retentionOf(object)).Sub(l.now())
 			if i >= spec.MaxRetained || left <= 0 {
 				over = append(over, object)
 			} else if next == 0 || left < next {

@@ -186,7 +186,7 @@ func (l *allocations) HostsIn(ranges []netipx.IPRange) (assigned, free []string)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, a := range slices.SortedFunc(maps.Keys(l.hosts), netip.Addr.Compare) {
-		text, holders := fmt.Sprintf("%s is an address of %s", a, l.hosts[a]), l.networks.Untagged.Holders(a)
+		text, holders := fmt.Sprintf("%s is an address of %s", a, l.hosts[a]), l.supply.Untagged.Holders(a)
 		switch {
 		case !slices.ContainsFunc(ranges, func(r netipx.IPRange) bool { return r.Contains(a) }):
 		case len(holders) > 0:

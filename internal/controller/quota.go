@@ -3,12 +3,10 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"net/netip"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -16,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -90,74 +87,6 @@ func (q *quotas) replace(namespace string, now map[alloc.Owner]bounded) (changed
 		delete(q.namespaces, namespace)
 	}
 	return changed
-}
-
-// groupRule is the part of a LoadBalancerGroup by which objects get no address.
-type groupRule struct {
-	group      types.UID
-	generation int64
-	filter     spec.Filter
-	policy     spec.Policy
-	spec.Bounds
-}
-
-// SetGroups replaces the groups.
-func (l *allocations) SetGroups(groups []v1alpha1.LoadBalancerGroup) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	groups = slices.SortedFunc(slices.Values(groups), func(a, b v1alpha1.LoadBalancerGroup) int { return cmp.Compare(a.Name, b.Name) })
-	if slices.EqualFunc(groups, l.groups, func(g v1alpha1.LoadBalancerGroup, b groupRule) bool {
-		return g.UID == b.group && g.Generation == b.generation
-	}) {
-		return
-	}
-	l.groups = nil
-	for i := range groups {
-		g := &groups[i]
-		filter, _ := spec.NewFilter(&g.Spec.Services) // one with an error selects nothing
-		policy, _ := spec.NewPolicy(&g.Spec.LoadBalancers)
-		l.groups = append(l.groups, groupRule{g.UID, g.Generation, filter, policy, spec.BoundsOf(g)})
-	}
-	for owner, r := range l.records {
-		if !r.pending && l.groups.refuse(r.request, l.namespaces[owner.Namespace]) != nil {
-			l.enqueue(owner) // keeps its address, and says why it would get no other
-		}
-	}
-	l.supplyChanged = true
-	l.serveWaiting()
-}
-
-// groupRules are the rules of all groups.
-type groupRules []groupRule
-
-// reasonBadSegment is why an object gets no address in a segment.
-const reasonBadSegment = "SegmentNotAllowed"
-
-// refuse returns an error for a request with more ports than groups allow, or in a segment that no group
-// that may serve it allows.
-func (all groupRules) refuse(q addressRequest, namespace labels.Set) error {
-	allows := func(g groupRule) bool {
-		return g.policy.Allows(q.Segment) && g.filter.Selects(q.Class, q.Labels, namespace)
-	}
-	if q.Segment.Tagged() && !slices.ContainsFunc(all, allows) {
-		return refusal(reasonBadSegment, "%s isn't in spec.loadBalancers.segments of a LoadBalancerGroup for this object", q.Segment)
-	}
-	return all.tooMany(q, namespace)
-}
-
-// tooMany returns an error for a request with more ports than all groups that may serve it allow: it gets
-// no address. There is none without such a group.
-func (all groupRules) tooMany(q addressRequest, namespace labels.Set) (refused error) {
-	most := 0
-	for _, g := range all {
-		if g.Ports > most && g.filter.Selects(q.Class, q.Labels, namespace) {
-			most, refused = g.Ports, nil
-			if why := g.TooManyPorts(len(q.Ports)); why != "" {
-				refused = refusal(reasonQuotaExceeded, "%s", why)
-			}
-		}
-	}
-	return refused
 }
 
 // quotaRequests maps an object to the request of its namespace, or of all namespaces for a group.
