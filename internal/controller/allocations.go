@@ -363,11 +363,6 @@ func (l *allocations) Adopt(objects []adopted) []alloc.Conflict {
 		r := l.records[o.Owner]
 		r.pending = len(l.supply.held(r.request)) < len(o.Families)
 	}
-	for owner := range l.objects.listed {
-		if l.records[owner] == nil {
-			l.enqueue(owner) // doesn't exist, or isn't ours
-		}
-	}
 	l.supplyChanged = true
 	l.serveWaiting()
 	return conflicts
