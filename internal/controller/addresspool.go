@@ -209,7 +209,8 @@ func (r addressReconciler) reconcile(ctx context.Context, request reconcile.Requ
 	if err != nil && !apierrors.IsNotFound(err) {
 		return reconcile.Result{}, err
 	}
-	if known := r.allocations.Version(request.Name); known == object.ResourceVersion || err == nil && !isNewer(object.ResourceVersion, known) && known != "" {
+	known := r.allocations.objects.get(request.Name)
+	if err != nil && known == nil || err == nil && known != nil && !isNewer(object.ResourceVersion, known.ResourceVersion) {
 		return reconcile.Result{}, nil // written by this controller
 	}
 	return reconcile.Result{}, r.readAddress(ctx, request.Name) // the cache may be older

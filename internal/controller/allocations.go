@@ -48,6 +48,8 @@ func (q addressRequest) reject(reason string, why error) addressRequest {
 
 // allocation is the result of a request.
 type allocation struct {
+	// Request is the request in effect: an invalid one has the former sharing key and network.
+	Request addressRequest
 	// Addresses are sorted, IPv4 first; at most one of each family.
 	Addresses []netip.Addr
 	// Err says why the request failed. Missing says why there is
@@ -67,11 +69,12 @@ type allocations struct {
 	// enqueue is called, with the lock held, for owners whose addresses changed by other
 	// requests.
 	enqueue func(alloc.Owner)
+	// objects change with the lock held, and are read without it.
+	objects addressObjects
 
 	mu      sync.Mutex
 	supply  supply
 	records map[alloc.Owner]*record
-	objects addressObjects
 	now     func() time.Time
 	// foreign are the Services that other controllers serve.
 	foreign foreignServices
@@ -133,7 +136,7 @@ func (l *allocations) Request(q addressRequest) allocation {
 	l.update(r, q)
 	now := l.supply.held(r.request)
 	return allocation{
-		Addresses: now, Err: r.err, Missing: r.missing, Unshared: r.unshared,
+		Request: r.request, Addresses: now, Err: r.err, Missing: r.missing, Unshared: r.unshared,
 		Changed: !known || !slices.Equal(before, now) || !maps.Equal(former.Labels, q.Labels) || former.Class != q.Class,
 	}
 }
@@ -142,7 +145,7 @@ func (l *allocations) Request(q addressRequest) allocation {
 func (l *allocations) Has(owner alloc.Owner) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.records[owner] != nil || len(l.objects.listed[owner]) > 0
+	return l.records[owner] != nil || len(l.objects.listing(owner)) > 0
 }
 
 // Release ends the request of an owner that was deleted, or has no address in its status and
@@ -356,7 +359,7 @@ func (l *allocations) Adopt(objects []adopted) []alloc.Conflict {
 			l.reserveForeign(o)
 		}
 	}
-	for _, object := range l.objects.byName {
+	for _, object := range l.objects.all() {
 		l.refresh(addressIn(object))
 	}
 	for _, o := range ours {

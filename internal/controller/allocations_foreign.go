@@ -109,7 +109,7 @@ func (l *allocations) admit(o adopted, holding alloc.Holding) error {
 		return err
 	}
 	for _, a := range o.Addresses {
-		object := l.objects.byName[v1alpha1.AssignedAddressName(a, nil)]
+		object := l.objects.get(v1alpha1.AssignedAddressName(a, nil))
 		if object == nil {
 			continue
 		}

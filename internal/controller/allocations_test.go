@@ -112,15 +112,16 @@ func (l *allocations) Get(owner alloc.Owner) allocation {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r := l.records[owner]; r != nil {
-		return allocation{Addresses: l.supply.held(r.request), Err: r.err, Missing: r.missing, Unshared: r.unshared}
+		return allocation{Request: r.request, Addresses: l.supply.held(r.request), Err: r.err, Missing: r.missing, Unshared: r.unshared}
 	}
 	return allocation{}
 }
 
 // write writes the objects of an owner's addresses, as far as others allow it.
 func write(l *allocations, owner alloc.Owner) {
-	for _, a := range l.Get(owner).Addresses {
-		if object, _ := l.Claim(owner, a, false); object != nil {
+	g := l.Get(owner)
+	for _, a := range g.Addresses {
+		if object, _ := l.objects.claim(g.Request, a, false); object != nil {
 			l.Observe(object.Name, object)
 		}
 	}
@@ -211,14 +212,14 @@ func TestConflictOfSharers(t *testing.T) {
 	for _, q := range []addressRequest{third, fourth} {
 		compare(t, q.Owner.Name, l.Request(q).Addresses, addresses("192.0.2.0"))
 	}
-	if _, blockedBy := l.Claim(third.Owner, addresses("192.0.2.0")[0], false); !slices.Equal(blockedBy, []alloc.Owner{owner("changed")}) {
+	if _, blockedBy := l.objects.claim(third, addresses("192.0.2.0")[0], false); !slices.Equal(blockedBy, []alloc.Owner{owner("changed")}) {
 		t.Errorf("third is blocked by %v", blockedBy)
 	}
-	if object, blockedBy := l.Claim(fourth.Owner, addresses("192.0.2.0")[0], false); object == nil {
+	if object, blockedBy := l.objects.claim(fourth, addresses("192.0.2.0")[0], false); object == nil {
 		t.Errorf("another port is blocked by %v", blockedBy)
 	}
 	leave(l, owner("changed"))
-	if object, blockedBy := l.Claim(third.Owner, addresses("192.0.2.0")[0], false); object == nil {
+	if object, blockedBy := l.objects.claim(third, addresses("192.0.2.0")[0], false); object == nil {
 		t.Errorf("third, afterwards, is blocked by %v", blockedBy)
 	}
 }
@@ -233,11 +234,11 @@ func TestStaleEntry(t *testing.T) {
 	object := l.objects.byName["192.0.2.0"].DeepCopy()
 	object.Spec.Owners = []v1alpha1.AddressOwner{entryOf(newer)} // another controller's
 	l.Observe(object.Name, object)
-	if written, blockedBy := l.Claim(stale.Owner, addresses("192.0.2.0")[0], true); written != nil || !slices.Equal(blockedBy, []alloc.Owner{stale.Owner}) {
+	if written, blockedBy := l.objects.claim(stale, addresses("192.0.2.0")[0], true); written != nil || !slices.Equal(blockedBy, []alloc.Owner{stale.Owner}) {
 		t.Errorf("writes %+v, blocked by %v", written, blockedBy)
 	}
 	l.Request(newer)
-	if written, blockedBy := l.Claim(stale.Owner, addresses("192.0.2.0")[0], false); written != nil || blockedBy != nil {
+	if written, blockedBy := l.objects.claim(newer, addresses("192.0.2.0")[0], false); written != nil || blockedBy != nil {
 		t.Errorf("with the newer version: writes %+v, blocked by %v", written, blockedBy)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,25 +102,54 @@ func addressIn(object *v1alpha1.AssignedAddress) (a netip.Addr, s lb.Segment) {
 	return a, s
 }
 
-// Version returns the known version of an address's object; "" for none.
-func (l *allocations) Version(name string) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if object := l.objects.byName[name]; object != nil {
-		return object.ResourceVersion
-	}
-	return ""
-}
-
-// addressObjects are the newest known objects of addresses.
+// addressObjects are the newest known objects of addresses, which are never changed. Methods may be called
+// concurrently.
 type addressObjects struct {
+	mu     sync.Mutex
 	byName map[string]*v1alpha1.AssignedAddress
 	// listed has the names of the objects that list an owner.
 	listed map[alloc.Owner]map[string]bool
 }
 
+// get returns an object, nil for none.
+func (o *addressObjects) get(name string) *v1alpha1.AssignedAddress {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.byName[name]
+}
+
+// all returns all objects, in any order.
+func (o *addressObjects) all() []*v1alpha1.AssignedAddress {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Collect(maps.Values(o.byName))
+}
+
+// listing returns the objects that list an owner, by name.
+func (o *addressObjects) listing(owner alloc.Owner) (objects []*v1alpha1.AssignedAddress) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(o.listed[owner])) {
+		objects = append(objects, o.byName[name])
+	}
+	return objects
+}
+
+// of returns the addresses of a network whose objects list an owner, sorted.
+func (o *addressObjects) of(owner alloc.Owner, s lb.Segment) (all []netip.Addr) {
+	for _, object := range o.listing(owner) {
+		if a, in := addressIn(object); in == s {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all
+}
+
 // set replaces an object, nil for none.
 func (o *addressObjects) set(name string, object *v1alpha1.AssignedAddress) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if former := o.byName[name]; former != nil {
 		for _, e := range former.Spec.Owners {
 			if delete(o.listed[ownerIn(e)], name); len(o.listed[ownerIn(e)]) == 0 {
@@ -140,15 +170,31 @@ func (o *addressObjects) set(name string, object *v1alpha1.AssignedAddress) {
 	}
 }
 
-// of returns the addresses of a network whose objects list an owner, sorted.
-func (o *addressObjects) of(owner alloc.Owner, s lb.Segment) (all []netip.Addr) {
-	for name := range o.listed[owner] {
-		if a, in := addressIn(o.byName[name]); in == s {
-			all = append(all, a)
+// claim returns the object of an address to be written so that a write of the status of the request's owner
+// may have the address, or nil if there is nothing to write; shown says that the status has it. Other
+// owners that can't share it have to leave first.
+func (o *addressObjects) claim(q addressRequest, a netip.Addr, shown bool) (object *v1alpha1.AssignedAddress, blockedBy []alloc.Owner) {
+	name, entry := objectName(a, q.Segment), entryOf(q)
+	known := o.get(name)
+	if known == nil {
+		object = &v1alpha1.AssignedAddress{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		object.Spec = v1alpha1.AssignedAddressSpec{Address: v1alpha1.IPAddress(a.String()), Segment: apiSegment(q.Segment), Owners: []v1alpha1.AddressOwner{entry}}
+		return object, nil
+	}
+	if e := entryIn(known, q.Owner); e != nil {
+		if equalSharing(e.Sharing, entry.Sharing) && (shown || e.ResourceVersion == entry.ResourceVersion) {
+			return nil, nil
+		}
+		if isNewer(e.ResourceVersion, entry.ResourceVersion) {
+			return nil, []alloc.Owner{q.Owner} // another controller's, of a version that isn't in the cache yet
 		}
 	}
-	slices.SortFunc(all, netip.Addr.Compare)
-	return all
+	if blockedBy = blocking(known, entry); len(blockedBy) > 0 {
+		return nil, blockedBy
+	}
+	object = known.DeepCopy()
+	object.Spec.Retained, object.Spec.Owners = nil, append(withoutEntry(known, q.Owner), entry)
+	return object, nil
 }
 
 // Observe records the newest version of an address's object; nil if there is none. Former owners, and
@@ -156,7 +202,7 @@ func (o *addressObjects) of(owner alloc.Owner, s lb.Segment) (all []netip.Addr) 
 func (l *allocations) Observe(name string, object *v1alpha1.AssignedAddress) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	former := l.objects.byName[name]
+	former := l.objects.get(name)
 	known := cmp.Or(object, former)
 	if known == nil {
 		return
@@ -180,7 +226,7 @@ func (l *allocations) Observe(name string, object *v1alpha1.AssignedAddress) {
 // refresh has the allocator of an address know for whom its object, or another controller, reserves
 // it, and enqueues the owners whose entries in the object have to follow.
 func (l *allocations) refresh(a netip.Addr, s lb.Segment) {
-	space, object := l.supply.In(s), l.objects.byName[objectName(a, s)]
+	space, object := l.supply.In(s), l.objects.get(objectName(a, s))
 	holders := space.Holders(a)
 	for _, owner := range holders {
 		if entryIn(object, owner) == nil {
@@ -237,39 +283,6 @@ func refusal(reason, format string, args ...any) *alloc.Error {
 	return &alloc.Error{Reason: reason, Text: fmt.Sprintf(format, args...)}
 }
 
-// Claim returns the object of an address to be written so that a write of the status of an owner may
-// have the address, or nil if there is nothing to write; shown says that the status has it. Other
-// owners that can't share it have to leave first.
-func (l *allocations) Claim(owner alloc.Owner, a netip.Addr, shown bool) (object *v1alpha1.AssignedAddress, blockedBy []alloc.Owner) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r := l.records[owner]
-	if r == nil {
-		return nil, nil
-	}
-	name, entry := objectName(a, r.request.Segment), entryOf(r.request)
-	known := l.objects.byName[name]
-	if known == nil {
-		object = &v1alpha1.AssignedAddress{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		object.Spec = v1alpha1.AssignedAddressSpec{Address: v1alpha1.IPAddress(a.String()), Segment: apiSegment(r.request.Segment), Owners: []v1alpha1.AddressOwner{entry}}
-		return object, nil
-	}
-	if e := entryIn(known, owner); e != nil {
-		if equalSharing(e.Sharing, entry.Sharing) && (shown || e.ResourceVersion == entry.ResourceVersion) {
-			return nil, nil
-		}
-		if isNewer(e.ResourceVersion, entry.ResourceVersion) {
-			return nil, []alloc.Owner{owner} // another controller's, of a version that isn't in the cache yet
-		}
-	}
-	if blockedBy = blocking(known, entry); len(blockedBy) > 0 {
-		return nil, blockedBy
-	}
-	object = known.DeepCopy()
-	object.Spec.Retained, object.Spec.Owners = nil, append(withoutEntry(known, owner), entry)
-	return object, nil
-}
-
 // former is the object of an address that an owner doesn't have any more, without the owner.
 type former struct {
 	*v1alpha1.AssignedAddress
@@ -284,8 +297,7 @@ type former struct {
 func (l *allocations) Former(owner alloc.Owner, blocked ...netip.Addr) (all []former) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(l.objects.listed[owner])) {
-		object := l.objects.byName[name]
+	for _, object := range l.objects.listing(owner) {
 		a, s := addressIn(object)
 		if slices.Contains(l.supply.In(s).Holders(a), owner) && !slices.Contains(blocked, a) {
 			continue
@@ -300,20 +312,13 @@ func (l *allocations) Former(owner alloc.Owner, blocked ...netip.Addr) (all []fo
 	return all
 }
 
-// Listed returns the addresses of the untagged network whose objects list an owner, sorted.
-func (l *allocations) Listed(owner alloc.Owner) []netip.Addr {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.objects.of(owner, lb.Segment{})
-}
-
 // Expired returns the objects of addresses without owners that are not retained any more, and the time
 // until there are others; 0 for never.
 func (l *allocations) Expired() (over []*v1alpha1.AssignedAddress, next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	retained := map[string][]*v1alpha1.AssignedAddress{}
-	for _, object := range l.objects.byName {
+	for _, object := range l.objects.all() {
 		if r := object.Spec.Retained; len(object.Spec.Owners) == 0 && r != nil {
 			retained[r.Namespace] = append(retained[r.Namespace], object)
 		} else if len(object.Spec.Owners) == 0 {

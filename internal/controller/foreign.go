@@ -20,6 +20,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/lb"
 )
 
 // DefaultClass says whether Fairlead serves Services of type LoadBalancer without a
@@ -227,7 +228,7 @@ func (r serviceReconciler) explain(ctx context.Context, svc *corev1.Service, rea
 // reports whether it has left the Service.
 func (r serviceReconciler) yield(ctx context.Context, svc *corev1.Service) (bool, error) {
 	owner := ownerOf(kindService, svc)
-	listed := r.allocations.Listed(owner)
+	listed := r.allocations.objects.of(owner, lb.Segment{})
 	if !r.written.differs(owner, svc, listed) {
 		return false, nil
 	}

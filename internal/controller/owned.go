@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
-	"fairlead.io/fairlead/internal/alloc"
 )
 
 // owned is an object that has addresses: a service or a balancer.
@@ -50,7 +49,7 @@ func (o *deps) allocate(ctx context.Context, s owned) (result allocation, retry 
 	if result = o.allocations.Request(req); result.Changed {
 		o.enqueueCounts()
 	}
-	blocked, err := o.own(ctx, req.Owner, result.Addresses, s.shown())
+	blocked, err := o.own(ctx, result, s.shown())
 	if err != nil || len(blocked) == 0 {
 		return result, 0, err
 	}
@@ -73,13 +72,13 @@ func (o *deps) allocate(ctx context.Context, s owned) (result allocation, retry 
 // may last: a policy may reject the write of its status.
 const blockedDelay = 250 * time.Millisecond
 
-// own has the objects of an owner's addresses list it, and returns those in which other owners have to
+// own has the objects of allocated addresses list their owner, and returns those in which other owners have to
 // leave first. Addresses that a status shows have objects, too, if no others have them: as of a former
 // version, or if they were deleted.
-func (o *deps) own(ctx context.Context, owner alloc.Owner, addresses, shown []netip.Addr) (blocked []netip.Addr, err error) {
-	for _, a := range slices.Concat(addresses, shown) {
-		object, blockedBy := o.allocations.Claim(owner, a, slices.Contains(shown, a))
-		decided := slices.Contains(addresses, a)
+func (o *deps) own(ctx context.Context, result allocation, shown []netip.Addr) (blocked []netip.Addr, err error) {
+	for _, a := range slices.Concat(result.Addresses, shown) {
+		object, blockedBy := o.allocations.objects.claim(result.Request, a, slices.Contains(shown, a))
+		decided := slices.Contains(result.Addresses, a)
 		if len(blockedBy) > 0 && decided {
 			blocked = append(blocked, a)
 			for _, other := range blockedBy {

@@ -252,7 +252,7 @@ func TestPoolReturns(t *testing.T) {
 		l.Adopt(held)
 		for _, one := range held {
 			l.Request(one.addressRequest)
-			object, _ := l.Claim(one.Owner, one.Addresses[0], true)
+			object, _ := l.objects.claim(one.addressRequest, one.Addresses[0], true)
 			l.Observe(object.Name, object)
 			leave(l, one.Owner)
 			compare(t, one.Owner.Name+" without pool", l.Get(one.Owner).Addresses, nil)
