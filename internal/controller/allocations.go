@@ -356,7 +356,7 @@ func (l *allocations) Adopt(objects []adopted) []alloc.Conflict {
 	}
 	for _, o := range objects {
 		if o.Foreign {
-			l.reserveForeign(o)
+			l.setForeign(o.Owner, &o)
 		}
 	}
 	for _, object := range l.objects.all() {

@@ -14,7 +14,7 @@ import (
 
 // foreignServices are the Services whose statuses other controllers have written. No other owner gets
 // the addresses there.
-type foreignServices map[alloc.Owner]adopted
+type foreignServices map[alloc.Owner]*adopted
 
 // AdoptForeign takes over the addresses in the status of a claimable Service that Fairlead hasn't
 // written, if pools that the Service may use contain them, no other owner has them, and no other
@@ -31,7 +31,7 @@ func (l *allocations) AdoptForeign(o adopted) (ours bool, why error) {
 		delete(l.records, o.Owner)
 		l.supplyChanged = true
 	}
-	l.reserveForeign(o)
+	l.setForeign(o.Owner, &o)
 	if !o.Claimable || l.foreign.showOther(l.supply.Untagged) {
 		return false, nil
 	}
@@ -39,7 +39,7 @@ func (l *allocations) AdoptForeign(o adopted) (ours bool, why error) {
 	if why = cmp.Or(o.Refused, l.admit(o, holding)); why != nil {
 		return false, why
 	}
-	l.releaseForeign(o.Owner)
+	l.setForeign(o.Owner, nil)
 	l.records[o.Owner] = &record{request: o.addressRequest}
 	l.supply.Untagged.Adopt([]alloc.Holding{holding})
 	return true, nil
@@ -52,7 +52,7 @@ func (l *allocations) ForgetForeign(owner alloc.Owner) (known bool) {
 	defer l.mu.Unlock()
 	defer l.serveWaiting()
 	_, known = l.foreign[owner]
-	l.releaseForeign(owner)
+	l.setForeign(owner, nil)
 	return known
 }
 
@@ -123,17 +123,23 @@ func (l *allocations) admit(o adopted, holding alloc.Holding) error {
 	return nil
 }
 
-// reserveForeign has no other owner get the addresses in the status of a Service.
-func (l *allocations) reserveForeign(o adopted) {
-	if f, known := l.foreign[o.Owner]; known && f.Named == o.Named && slices.Equal(f.Addresses, o.Addresses) {
-		l.foreign[o.Owner] = o
+// setForeign replaces a Service that another controller serves, nil for none.
+func (l *allocations) setForeign(owner alloc.Owner, now *adopted) {
+	former := l.foreign[owner]
+	if l.foreign[owner] = now; now == nil {
+		delete(l.foreign, owner)
+	}
+	if former != nil && now != nil && former.Named == now.Named && slices.Equal(former.Addresses, now.Addresses) {
 		return
 	}
-	l.releaseForeign(o.Owner)
-	l.foreign[o.Owner] = o
-	for _, a := range o.Addresses {
-		l.refresh(a, lb.Segment{})
+	for _, o := range []*adopted{former, now} {
+		if o != nil {
+			for _, a := range o.Addresses {
+				l.refresh(a, lb.Segment{})
+			}
+		}
 	}
+	l.supplyChanged = l.supplyChanged || former != nil
 }
 
 // at returns a Service with an address in its status.
@@ -144,16 +150,4 @@ func (all foreignServices) at(a netip.Addr) (owner alloc.Owner, found bool) {
 		}
 	}
 	return alloc.Owner{}, false
-}
-
-func (l *allocations) releaseForeign(owner alloc.Owner) {
-	f, known := l.foreign[owner]
-	if !known {
-		return
-	}
-	delete(l.foreign, owner)
-	for _, a := range f.Addresses {
-		l.refresh(a, lb.Segment{})
-	}
-	l.supplyChanged = true
 }
