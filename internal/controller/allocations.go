@@ -74,7 +74,7 @@ type allocations struct {
 
 	mu      sync.Mutex
 	supply  supply
-	records map[alloc.Owner]*record
+	records records
 	now     func() time.Time
 	// foreign are the Services that other controllers serve.
 	foreign foreignServices
@@ -94,12 +94,24 @@ type record struct {
 	pending bool
 }
 
+// records are the states of owners.
+type records map[alloc.Owner]*record
+
+// waiting returns the records with pending requests, the oldest first.
+func (all records) waiting() []*record {
+	waiting := slices.DeleteFunc(slices.Collect(maps.Values(all)), func(r *record) bool { return !r.pending })
+	slices.SortFunc(waiting, func(a, b *record) int {
+		return cmp.Or(a.request.Created.Compare(b.request.Created), a.request.Owner.Compare(b.request.Owner))
+	})
+	return waiting
+}
+
 // newAllocations returns empty allocations. enqueue must neither block nor call them.
 func newAllocations(wake func(alloc.Owner)) *allocations {
 	return &allocations{
 		enqueue: wake,
 		supply:  supply{Networks: alloc.NewNetworks(), namespaces: map[string]labels.Set{}},
-		records: map[alloc.Owner]*record{},
+		records: records{},
 		objects: addressObjects{byName: map[string]*v1alpha1.AssignedAddress{}, listed: map[alloc.Owner]map[string]bool{}},
 		now:     time.Now,
 		foreign: foreignServices{},
@@ -214,7 +226,7 @@ func (l *allocations) serveWaiting() {
 		return
 	}
 	l.supplyChanged = false
-	for _, r := range l.waiting() {
+	for _, r := range l.records.waiting() {
 		before, failed := l.supply.held(r.request), r.err != nil
 		l.update(r, r.request)
 		if !slices.Equal(before, l.supply.held(r.request)) || failed && r.err == nil {
@@ -240,15 +252,6 @@ func (l *allocations) serveWaiting() {
 			l.enqueue(owner)
 		}
 	}
-}
-
-// waiting returns the records with pending requests, the oldest first.
-func (l *allocations) waiting() []*record {
-	waiting := slices.DeleteFunc(slices.Collect(maps.Values(l.records)), func(r *record) bool { return !r.pending })
-	slices.SortFunc(waiting, func(a, b *record) int {
-		return cmp.Or(a.request.Created.Compare(b.request.Created), a.request.Owner.Compare(b.request.Owner))
-	})
-	return waiting
 }
 
 // SetPools replaces the pools, which have distinct names. It returns the owners that have
@@ -318,7 +321,7 @@ func (l *allocations) Usage(pool string) alloc.Usage {
 func (l *allocations) Waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.waiting()) + len(l.left)
+	return len(l.records.waiting()) + len(l.left)
 }
 
 // adopted is the request of an object and the addresses in its status.
@@ -406,27 +409,20 @@ func (l *allocations) Units() (units []unit) {
 		if seen[owner] {
 			continue
 		}
-		if u := l.unit(owner); u.Addresses > 0 {
-			units = append(units, u)
-			for _, m := range u.Members {
-				seen[m.Owner] = true
+		var members []unitMember
+		addresses := map[netip.Addr]bool{}
+		space := l.supply.In(l.records[owner].request.Segment)
+		for _, o := range space.SharingGroup(owner) {
+			seen[o] = true
+			q := l.records[o].request
+			members = append(members, unitMember{o, q.Labels, l.supply.namespaces[o.Namespace], q.Class})
+			for _, h := range space.Of(o) {
+				addresses[h.Address] = true
 			}
+		}
+		if len(members) > 0 {
+			units = append(units, unit{members, len(addresses)})
 		}
 	}
 	return units
-}
-
-// unit returns the unit of an owner.
-func (l *allocations) unit(owner alloc.Owner) (u unit) {
-	space := l.supply.In(l.records[owner].request.Segment)
-	addresses := map[netip.Addr]bool{}
-	for _, o := range space.SharingGroup(owner) {
-		r := l.records[o]
-		u.Members = append(u.Members, unitMember{o, r.request.Labels, l.supply.namespaces[o.Namespace], r.request.Class})
-		for _, h := range space.Of(o) {
-			addresses[h.Address] = true
-		}
-	}
-	u.Addresses = len(addresses)
-	return u
 }
