@@ -244,9 +244,9 @@ func TestFindingsOfRecreatedObject(t *testing.T) {
 	now := time.Unix(1000, 0)
 	conditions := func(b *v1alpha1.LoadBalancer, reported string) []metav1.Condition {
 		b.Status.Address, b.Status.Group = "192.0.2.10", "web"
-		objects := servedObjects(nil, []v1alpha1.LoadBalancer{*b})
-		r.find(objects, map[string][]*report.Node{"web": {reportOf("a", observed(reported))}}, now)
-		return r.findings.of(objects[0].owner)
+		object, _ := servedBalancer(b)
+		r.find([]served{object}, map[string][]*report.Node{"web": {reportOf("a", observed(reported))}}, now)
+		return r.findings.of(object.owner)
 	}
 	former := &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "1", ResourceVersion: "7", Generation: 5}}
 	if got := conditions(former, "7"); len(got) == 0 || got[0].ObservedGeneration != 5 {

@@ -56,20 +56,19 @@ type reportReconciler struct {
 
 func (r *reportReconciler) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var (
-		nodes     corev1.NodeList
-		pods      corev1.PodList
-		reports   v1alpha1.BalancerNodeList
-		peers     v1alpha1.BGPPeerList
-		groups    v1alpha1.LoadBalancerGroupList
-		services  corev1.ServiceList
-		balancers v1alpha1.LoadBalancerList
+		nodes   corev1.NodeList
+		pods    corev1.PodList
+		reports v1alpha1.BalancerNodeList
+		peers   v1alpha1.BGPPeerList
+		groups  v1alpha1.LoadBalancerGroupList
 	)
-	for _, l := range []client.ObjectList{&reports, &peers, &groups, &services, &balancers} {
+	for _, l := range []client.ObjectList{&reports, &peers, &groups} {
 		if err := r.List(ctx, l, client.UnsafeDisableDeepCopy); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	if err := r.listNodes(ctx, &nodes, &pods); err != nil {
+	objects, err := r.listServed(ctx)
+	if err = errors.Join(err, r.listNodes(ctx, &nodes, &pods)); err != nil {
 		return reconcile.Result{}, err
 	}
 	current := currentReports(nodes.Items, pods.Items, reports.Items)
@@ -102,12 +101,12 @@ func (r *reportReconciler) reconcile(ctx context.Context, _ reconcile.Request) (
 		}
 	}
 	now := time.Now()
-	wait := r.find(servedObjects(services.Items, balancers.Items), members, now)
+	wait := r.find(objects, members, now)
 	if r.options.Nodes != nil {
 		next, err := r.removeReports(ctx, nodes.Items, reports.Items, now)
 		wait, errs = sooner(wait, next), append(errs, err)
 	}
-	err := errors.Join(errs...)
+	err = errors.Join(errs...)
 	if len(errs) > 0 && !slices.ContainsFunc(errs, func(err error) bool { return !apierrors.IsConflict(err) }) {
 		return reconcile.Result{RequeueAfter: staleDelay}, nil
 	}
@@ -140,26 +139,21 @@ func (r *reportReconciler) removeReports(ctx context.Context, nodes []corev1.Nod
 }
 
 // listServed reads the objects that groups serve.
-func (o *deps) listServed(ctx context.Context) ([]served, error) {
+func (o *deps) listServed(ctx context.Context) (all []served, err error) {
 	var services corev1.ServiceList
 	var balancers v1alpha1.LoadBalancerList
-	err := errors.Join(o.List(ctx, &services, client.UnsafeDisableDeepCopy), o.List(ctx, &balancers, client.UnsafeDisableDeepCopy))
-	return servedObjects(services.Items, balancers.Items), err
-}
-
-// servedObjects returns the objects that groups serve.
-func servedObjects(services []corev1.Service, balancers []v1alpha1.LoadBalancer) (all []served) {
-	for i := range services {
-		if s, is := servedService(&services[i]); is {
+	err = errors.Join(o.List(ctx, &services, client.UnsafeDisableDeepCopy), o.List(ctx, &balancers, client.UnsafeDisableDeepCopy))
+	for i := range services.Items {
+		if s, is := servedService(&services.Items[i]); is {
 			all = append(all, s)
 		}
 	}
-	for i := range balancers {
-		if s, is := servedBalancer(&balancers[i]); is {
+	for i := range balancers.Items {
+		if s, is := servedBalancer(&balancers.Items[i]); is {
 			all = append(all, s)
 		}
 	}
-	return all
+	return all, err
 }
 
 // find decides the conditions of all objects that groups with these nodes serve, and has objects
