@@ -333,8 +333,8 @@ func (l *allocations) Expired() (over []*v1alpha1.AssignedAddress, next time.Dur
 			left := object.Spec.Retained.Released.Add(l.supply.retentionOf(object)).Sub(l.now())
 			if i >= spec.MaxRetained || left <= 0 {
 				over = append(over, object)
-			} else if next == 0 || left < next {
-				next = left
+			} else {
+				next = sooner(next, left)
 			}
 		}
 	}

@@ -83,8 +83,8 @@ func (r *nodeTracker) candidates(nodes []corev1.Node, pods []corev1.Pod, now tim
 		left := r.grace - now.Sub(r.lastReady[n.Name])
 		m.Ready = nodeReady(&n) && left > 0
 		m.cordoned = r.cordonedSince(&n, now)
-		if m.Ready && !agents[n.Name] && (recheck == 0 || left < recheck) {
-			recheck = left
+		if m.Ready && !agents[n.Name] {
+			recheck = sooner(recheck, left)
 		}
 		list = append(list, m)
 	}

@@ -169,10 +169,8 @@ func (r *reportReconciler) find(objects []served, members map[string][]*report.N
 			continue // the group's condition says so
 		}
 		c, wait := programmed(s, rev, nodes, now)
-		if wait == 0 {
+		if next = sooner(next, wait); wait == 0 {
 			rev.reported = s.generation
-		} else if next == 0 || wait < next {
-			next = wait
 		}
 		revisions[s.owner] = rev
 		if rev.reported == none {
