@@ -131,7 +131,7 @@ func write(l *allocations, owner alloc.Owner) {
 func leave(l *allocations, owner alloc.Owner) {
 	for _, f := range l.Former(owner) {
 		if len(f.Spec.Owners) == 0 && f.Spec.Retained == nil {
-			l.Observe(objectName(f.address, f.segment), nil)
+			l.Observe(f.Name, nil)
 			continue
 		}
 		l.Observe(f.Name, f.AssignedAddress)

@@ -286,8 +286,6 @@ func refusal(reason, format string, args ...any) *alloc.Error {
 // former is the object of an address that an owner doesn't have any more, without the owner.
 type former struct {
 	*v1alpha1.AssignedAddress
-	address netip.Addr
-	segment lb.Segment
 	// version is the version of the owner to whose status the address may be added.
 	version string
 }
@@ -302,7 +300,7 @@ func (l *allocations) Former(owner alloc.Owner, blocked ...netip.Addr) (all []fo
 		if slices.Contains(l.supply.In(s).Holders(a), owner) && !slices.Contains(blocked, a) {
 			continue
 		}
-		f := former{object.DeepCopy(), a, s, entryIn(object, owner).ResourceVersion}
+		f := former{object.DeepCopy(), entryIn(object, owner).ResourceVersion}
 		if f.Spec.Owners = withoutEntry(object, owner); len(f.Spec.Owners) == 0 && l.supply.retentionOf(f.AssignedAddress) > 0 {
 			released := metav1.NewTime(l.now().Truncate(time.Second)) // as it is stored
 			f.Spec.Retained = &v1alpha1.RetainedAddress{Namespace: owner.Namespace, Kind: owner.Kind, Name: owner.Name, Released: released}

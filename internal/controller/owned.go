@@ -136,7 +136,7 @@ func (o *deps) readAddress(ctx context.Context, name string) error {
 func (o *deps) leave(ctx context.Context, s owned, blocked ...netip.Addr) (retry time.Duration, err error) {
 	owner, segment := s.request().Owner, s.request().Segment
 	for _, f := range o.allocations.Former(owner, blocked...) {
-		if f.segment == segment && slices.Contains(s.shown(), f.address) {
+		if a, in := addressIn(f.AssignedAddress); in == segment && slices.Contains(s.shown(), a) {
 			continue // until the status is written
 		}
 		if !isNewer(s.object().GetResourceVersion(), f.version) {
