@@ -229,6 +229,21 @@ func ownerOf(kind string, object client.Object) alloc.Owner {
 	return alloc.Owner{Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
+// changedOwners returns the owners with another decision than before, or without one now.
+func changedOwners[D any](before, now map[alloc.Owner]D, same func(a, b D) bool) (changed []alloc.Owner) {
+	for owner, d := range now {
+		if !same(before[owner], d) {
+			changed = append(changed, owner)
+		}
+	}
+	for owner := range before {
+		if _, still := now[owner]; !still {
+			changed = append(changed, owner)
+		}
+	}
+	return changed
+}
+
 func requestFor(o alloc.Owner) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.Namespace, Name: o.Name}}
 }

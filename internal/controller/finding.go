@@ -74,16 +74,9 @@ func (f *findings) await(owner alloc.Owner, generation int64) bool {
 func (f *findings) replace(now map[alloc.Owner]finding) (changed []alloc.Owner) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for owner, found := range now {
-		if before := f.owners[owner]; found.reported != before.reported || !slices.Equal(before.conditions, found.conditions) {
-			changed = append(changed, owner)
-		}
-	}
-	for owner := range f.owners {
-		if _, still := now[owner]; !still {
-			changed = append(changed, owner)
-		}
-	}
+	changed = changedOwners(f.owners, now, func(a, b finding) bool {
+		return a.reported == b.reported && slices.Equal(a.conditions, b.conditions)
+	})
 	f.owners = now
 	return changed
 }

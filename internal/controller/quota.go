@@ -72,17 +72,7 @@ func (q *quotas) of(owner alloc.Owner, group string, addresses []netip.Addr) (b 
 func (q *quotas) replace(namespace string, now map[alloc.Owner]bounded) (changed []alloc.Owner) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	before := q.namespaces[namespace]
-	for owner, b := range now {
-		if before[owner] != b {
-			changed = append(changed, owner)
-		}
-	}
-	for owner := range before {
-		if _, still := now[owner]; !still {
-			changed = append(changed, owner)
-		}
-	}
+	changed = changedOwners(q.namespaces[namespace], now, func(a, b bounded) bool { return a == b })
 	if q.namespaces[namespace] = now; len(now) == 0 {
 		delete(q.namespaces, namespace)
 	}
