@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
@@ -63,14 +64,6 @@ func blocking(object *v1alpha1.AssignedAddress, e v1alpha1.AddressOwner) (owners
 		}
 	}
 	return owners
-}
-
-// equalSharing reports whether two entries share an address under the same conditions.
-func equalSharing(a, b *v1alpha1.AddressSharing) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Key == b.Key && a.Mode == b.Mode && slices.Equal(a.Ports, b.Ports)
 }
 
 // isNewer reports whether a version of an object is known to be newer than another one. "" is the
@@ -182,7 +175,7 @@ func (o *addressObjects) claim(q addressRequest, a netip.Addr, shown bool) (obje
 		return object, nil
 	}
 	if e := entryIn(known, q.Owner); e != nil {
-		if equalSharing(e.Sharing, entry.Sharing) && (shown || e.ResourceVersion == entry.ResourceVersion) {
+		if equality.Semantic.DeepEqual(e.Sharing, entry.Sharing) && (shown || e.ResourceVersion == entry.ResourceVersion) {
 			return nil, nil
 		}
 		if isNewer(e.ResourceVersion, entry.ResourceVersion) {
