@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
@@ -125,11 +124,7 @@ func (l *allocations) Outdated(q addressRequest) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.records[q.Owner]
-	if r == nil {
-		return false
-	}
-	order, err := resourceversion.CompareResourceVersion(q.Version, r.request.Version)
-	return err == nil && order < 0
+	return r != nil && r.request.Version != "" && isNewer(r.request.Version, q.Version)
 }
 
 // Request sets the request of an owner, and returns its allocation.
