@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -39,25 +40,15 @@ type embeddedStore struct {
 	balancers *schema.Schema
 	policy    *policy
 	reports   *reports
-	// identity is the file's, which copies have, too; replaces has nodes serve another file's objects,
-	// or older ones.
-	identity string
-	replaces bool
-	// rendering is held while lines for a node are made.
-	rendering sync.Mutex
-	// statuses has the changes since the last call of Changed.
-	statuses *follower
+	*followers
 
 	// mu is held by writes.
 	mu        sync.Mutex
 	addresses *addresses
 	nodes     map[string]nodeAddresses
 	quota     *quota
-	followers map[*follower]bool
 	// leases are by client.
 	leases map[string]lease
-	// ended is closed when followers have to leave.
-	ended chan struct{}
 }
 
 // The file has these buckets. Keys of objects are project/name, values their JSON.
@@ -99,8 +90,9 @@ func openEmbeddedStore(path string, p *policy, kinds kinds) (*embeddedStore, err
 	}
 	s := &embeddedStore{
 		file: file, balancers: kinds["loadbalancers"], policy: p, reports: newReports(kinds),
-		addresses: newAddresses(p), quota: newQuota(p), followers: map[*follower]bool{}, ended: make(chan struct{}),
+		addresses: newAddresses(p), quota: newQuota(p),
 	}
+	s.followers = &followers{file: file, served: s.served, ended: make(chan struct{}), all: map[*follower]bool{}}
 	err = s.prepare(path)
 	if err == nil {
 		err = s.decideAll()
@@ -218,6 +210,23 @@ func (s *embeddedStore) Get(_ context.Context, project, name string) ([]byte, er
 		err = apierrors.NewNotFound(balancers, name)
 	}
 	return text, err
+}
+
+// Cached implements Store.
+func (s *embeddedStore) Cached(_ context.Context, name types.NamespacedName) (*v1alpha1.LoadBalancer, error) {
+	text, err := s.text(name.Namespace, name.Name)
+	if err != nil || text == nil {
+		return nil, err
+	}
+	return decodeStored([]byte(name.String()), text)
+}
+
+// Changed implements Store.
+func (s *embeddedStore) Changed(context.Context) (names []types.NamespacedName, reported bool, err error) {
+	if names, err = s.followers.changed(); err != nil {
+		return nil, false, err
+	}
+	return names, s.reports.changed(), nil
 }
 
 // List continues after the name in the token, whatever was written meanwhile. It ends early where

@@ -182,27 +182,23 @@ func (s *embeddedStore) write(object *unstructured.Unstructured, keeps bool) (er
 func (s *embeddedStore) commit(
 	project, name string, released netip.Addr, before, now map[string]spec.Refusal, write func(*bolt.Tx) (revision int64, err error),
 ) error {
-	var changes []change
 	r := retention{project, time.Now()}
-	if err := s.file.Update(func(tx *bolt.Tx) error {
+	if err := s.followers.update(func(tx *bolt.Tx) ([]change, error) {
 		revision, err := write(tx)
 		if err == nil && released.IsValid() {
 			err = s.addresses.store(tx.Bucket(retainedBucket), released, r)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		changes = []change{{key: string(keyOf(project, name)), revision: revision}}
 		others, err := s.decideAgain(tx, project, name, before, now)
-		changes = append(changes, others...)
-		return err
+		return append([]change{{key: string(keyOf(project, name)), revision: revision}}, others...), err
 	}); err != nil {
 		return err
 	}
 	if released.IsValid() {
 		s.addresses.retain(released, r)
 	}
-	s.notify(changes)
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -112,8 +113,29 @@ type deleted struct {
 	} `json:"metadata"`
 }
 
+// followers are the nodes that follow the objects of a file.
+type followers struct {
+	file *bolt.DB
+	// served returns a load balancer as nodes get it. It isn't called with mu held: it takes the store's lock.
+	served func(*v1alpha1.LoadBalancer) *v1alpha1.LoadBalancer
+	// identity is the file's, which copies have, too; replaces has nodes serve another file's objects,
+	// or older ones.
+	identity string
+	replaces bool
+	// ended is closed when followers have to leave.
+	ended chan struct{}
+	// statuses has the changes since the last call of changed.
+	statuses *follower
+	// rendering is held while lines for a node are made.
+	rendering sync.Mutex
+
+	// mu is held while objects are written, and while followers read them. Writers hold the store's lock, too.
+	mu  sync.Mutex
+	all map[*follower]bool // with their queues
+}
+
 // follow adds a follower, which gets all objects first.
-func (s *embeddedStore) follow() (*follower, error) {
+func (s *followers) follow() (*follower, error) {
 	f := &follower{queue: list.New(), pending: map[string]*list.Element{}, wake: make(chan struct{}, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,19 +149,28 @@ func (s *embeddedStore) follow() (*follower, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.followers[f] = true
+	s.all[f] = true
 	return f, nil
 }
 
-func (s *embeddedStore) unfollow(f *follower) {
+func (s *followers) unfollow(f *follower) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.followers, f)
+	delete(s.all, f)
 }
 
-// notify has all followers send objects that were written or deleted, in this order. mu is held.
-func (s *embeddedStore) notify(changes []change) {
-	for f := range s.followers {
+// update writes objects, and has all followers send those that were written or deleted, in this order.
+func (s *followers) update(write func(*bolt.Tx) ([]change, error)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var changes []change
+	if err := s.file.Update(func(tx *bolt.Tx) (err error) {
+		changes, err = write(tx)
+		return err
+	}); err != nil {
+		return err
+	}
+	for f := range s.all {
 		for _, c := range changes {
 			f.add(c)
 		}
@@ -148,6 +179,7 @@ func (s *embeddedStore) notify(changes []change) {
 		default:
 		}
 	}
+	return nil
 }
 
 // taken is an object that was taken out of the queue: its text, nil if it is deleted.
@@ -158,7 +190,7 @@ type taken struct {
 
 // take takes the next objects out of the queue, and reports whether all first ones have been taken
 // for the first time. All of them are as of one revision, and none is skipped that was changed before.
-func (s *embeddedStore) take(f *follower) (batch []taken, synced bool, err error) {
+func (s *followers) take(f *follower) (batch []taken, synced bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err = s.file.View(func(tx *bolt.Tx) error {
@@ -182,7 +214,7 @@ func (s *embeddedStore) take(f *follower) (batch []taken, synced bool, err error
 
 // lines takes a batch of changes and encodes it, for one follower at a time: nodes that connect at once
 // take the memory of one, and one processor.
-func (s *embeddedStore) lines(f *follower) (text []byte, err error) {
+func (s *followers) lines(f *follower) (text []byte, err error) {
 	s.rendering.Lock()
 	defer s.rendering.Unlock()
 	batch, synced, err := s.take(f)
@@ -218,11 +250,11 @@ func (s *embeddedStore) lines(f *follower) (text []byte, err error) {
 	return all.Bytes(), nil
 }
 
-// Changed implements Store.
-func (s *embeddedStore) Changed(context.Context) (names []types.NamespacedName, reported bool, err error) {
+// changed returns the objects that were written or deleted since the last call, at first all.
+func (s *followers) changed() (names []types.NamespacedName, err error) {
 	if s.statuses == nil {
 		if s.statuses, err = s.follow(); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 	}
 	s.mu.Lock()
@@ -233,21 +265,12 @@ func (s *embeddedStore) Changed(context.Context) (names []types.NamespacedName, 
 	}
 	s.statuses.queue.Init()
 	clear(s.statuses.pending)
-	return names, s.reports.changed(), nil
-}
-
-// Cached implements Store.
-func (s *embeddedStore) Cached(_ context.Context, name types.NamespacedName) (*v1alpha1.LoadBalancer, error) {
-	text, err := s.text(name.Namespace, name.Name)
-	if err != nil || text == nil {
-		return nil, err
-	}
-	return decodeStored([]byte(name.String()), text)
+	return names, nil
 }
 
 // Follow sends all objects, SYNCED, and changes in their order. Changes of an object between two
 // batches are one.
-func (s *embeddedStore) Follow(ctx context.Context, send func(lines []byte) error) error {
+func (s *followers) Follow(ctx context.Context, send func(lines []byte) error) error {
 	f, err := s.follow()
 	if err != nil {
 		return err

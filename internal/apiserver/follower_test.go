@@ -156,8 +156,8 @@ func TestFollow(t *testing.T) {
 	if err := store.Follow(t.Context(), nil); err == nil {
 		t.Error("a node follows a closed store")
 	}
-	if len(store.followers) > 0 {
-		t.Errorf("%d followers are left", len(store.followers))
+	if len(store.followers.all) > 0 {
+		t.Errorf("%d followers are left", len(store.followers.all))
 	}
 }
 
@@ -294,12 +294,12 @@ func TestWatchSlowNode(t *testing.T) {
 			a.must(want, "web", "PUT", base+"/lb", fmt.Sprintf(`{"forward":"nat","firewallMark":%d}`, i+1))
 		}
 		pending := func() (followers, changes int) {
-			store.mu.Lock()
-			defer store.mu.Unlock()
-			for f := range store.followers {
+			store.followers.mu.Lock()
+			defer store.followers.mu.Unlock()
+			for f := range store.followers.all {
 				changes += len(f.pending)
 			}
-			return len(store.followers), changes
+			return len(store.followers.all), changes
 		}
 		synctest.Wait()
 		if followers, changes := pending(); followers != 1 || changes != 1 {

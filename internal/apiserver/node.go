@@ -68,33 +68,29 @@ func (s *embeddedStore) setNode(node string, addresses []v1alpha1.IPAddress) err
 		return err
 	}
 	former := s.addresses.hosts
-	var changes []change
-	err = s.file.Update(func(tx *bolt.Tx) error {
+	err = s.followers.update(func(tx *bolt.Tx) ([]change, error) {
 		bucket := tx.Bucket(nodesBucket)
 		for other, n := range s.nodes {
 			if now.Sub(n.Reported) >= nodeLifetime {
 				if err := bucket.Delete([]byte(other)); err != nil {
-					return err
+					return nil, err
 				}
 			}
 		}
 		if err := bucket.Put([]byte(node), text); err != nil {
-			return err
+			return nil, err
 		}
 		all, err := s.readNodes(tx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		changed := slices.DeleteFunc(slices.Concat(former, all), func(a netip.Addr) bool { return slices.Contains(former, a) && slices.Contains(all, a) })
-		changes, err = s.decideMembers(tx, changed)
-		return err
+		return s.decideMembers(tx, changed)
 	})
 	if err != nil {
 		_ = s.file.View(func(tx *bolt.Tx) error { _, err := s.readNodes(tx); return err }) // as before
-		return err
 	}
-	s.notify(changes)
-	return nil
+	return err
 }
 
 // decideMembers decides about the load balancers that name one of some addresses.
