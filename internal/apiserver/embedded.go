@@ -39,7 +39,7 @@ type embeddedStore struct {
 	file      *bolt.DB
 	balancers *schema.Schema
 	policy    *policy
-	reports   *reports
+	*reports
 	*followers
 
 	// mu is held by writes.

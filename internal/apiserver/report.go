@@ -108,7 +108,31 @@ func (r *reports) all(visit func(node string, last nodeReports)) {
 	}
 }
 
-// Report keeps the status of a node.
+// Reports returns the statuses of all nodes: they are one group.
+func (r *reports) Reports(context.Context, string) (map[string]*v1alpha1.BalancerNodeStatus, error) {
+	all := map[string]*v1alpha1.BalancerNodeStatus{}
+	r.all(func(node string, last nodeReports) { all[node] = last.status })
+	return all, nil
+}
+
+// Statistics returns the counters of all nodes: they are one group.
+func (r *reports) Statistics(context.Context, string) (map[string]*v1alpha1.BalancerNodeStatisticsStatus, error) {
+	all := map[string]*v1alpha1.BalancerNodeStatisticsStatus{}
+	r.all(func(node string, last nodeReports) { all[node] = last.statistics })
+	return all, nil
+}
+
+// ReportStatistics keeps the counters of a node.
+func (r *reports) ReportStatistics(node string, status map[string]any) error {
+	var b v1alpha1.BalancerNodeStatistics
+	if err := r.decode("balancernodestatistics", "BalancerNodeStatistics", node, status, &b); err != nil {
+		return err
+	}
+	r.keep(node, func(last *nodeReports, _ time.Time) { last.statistics = &b.Status })
+	return nil
+}
+
+// Report keeps the status of a node, and decides by its addresses.
 func (s *embeddedStore) Report(node string, status map[string]any) error {
 	var b v1alpha1.BalancerNode
 	if err := s.reports.decode("balancernodes", "BalancerNode", node, status, &b); err != nil {
@@ -116,30 +140,6 @@ func (s *embeddedStore) Report(node string, status map[string]any) error {
 	}
 	s.reports.keep(node, func(last *nodeReports, now time.Time) { last.status, last.statusAt = &b.Status, now })
 	return s.setNode(node, b.Status.Addresses)
-}
-
-// Reports returns the statuses of all nodes: they are one group.
-func (s *embeddedStore) Reports(context.Context, string) (map[string]*v1alpha1.BalancerNodeStatus, error) {
-	all := map[string]*v1alpha1.BalancerNodeStatus{}
-	s.reports.all(func(node string, last nodeReports) { all[node] = last.status })
-	return all, nil
-}
-
-// ReportStatistics keeps the counters of a node.
-func (s *embeddedStore) ReportStatistics(node string, status map[string]any) error {
-	var b v1alpha1.BalancerNodeStatistics
-	if err := s.reports.decode("balancernodestatistics", "BalancerNodeStatistics", node, status, &b); err != nil {
-		return err
-	}
-	s.reports.keep(node, func(last *nodeReports, _ time.Time) { last.statistics = &b.Status })
-	return nil
-}
-
-// Statistics returns the counters of all nodes: they are one group.
-func (s *embeddedStore) Statistics(context.Context, string) (map[string]*v1alpha1.BalancerNodeStatisticsStatus, error) {
-	all := map[string]*v1alpha1.BalancerNodeStatisticsStatus{}
-	s.reports.all(func(node string, last nodeReports) { all[node] = last.statistics })
-	return all, nil
 }
 
 // putReport keeps a node's report of its status.
