@@ -41,14 +41,13 @@ type embeddedStore struct {
 	policy    *policy
 	*reports
 	*followers
+	holders
 
-	// mu is held by writes.
+	// mu is held by writes. The parts above have locks of their own.
 	mu        sync.Mutex
 	addresses *addresses
 	nodes     map[string]nodeAddresses
 	quota     *quota
-	// leases are by client.
-	leases map[string]lease
 }
 
 // The file has these buckets. Keys of objects are project/name, values their JSON.
@@ -90,7 +89,7 @@ func openEmbeddedStore(path string, p *policy, kinds kinds) (*embeddedStore, err
 	}
 	s := &embeddedStore{
 		file: file, balancers: kinds["loadbalancers"], policy: p, reports: newReports(kinds),
-		addresses: newAddresses(p), quota: newQuota(p),
+		addresses: newAddresses(p), quota: newQuota(p), holders: holders{file: file},
 	}
 	s.followers = &followers{file: file, served: s.served, ended: make(chan struct{}), all: map[*follower]bool{}}
 	err = s.prepare(path)
@@ -127,7 +126,7 @@ func (s *embeddedStore) prepare(path string) error {
 			}
 		}
 		s.identity = string(meta.Get(identityKey))
-		s.leases = readLeases(tx)
+		s.holders.read(tx)
 		return meta.Put(formatKey, []byte(fileFormat))
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -55,31 +56,40 @@ func (l *lease) left(holder string, now time.Time) time.Duration {
 	return max(0, l.since.Add(leaseTime).Sub(now))
 }
 
-// readLeases reads the holders that a file has. It doesn't have the times of their requests: the last ones may have
-// been answered just before.
-func readLeases(tx *bolt.Tx) map[string]lease {
-	all, now := map[string]lease{}, time.Now()
+// holders are the last holders of clients, which a file has, too.
+type holders struct {
+	file *bolt.DB
+
+	mu sync.Mutex
+	// leases are by client.
+	leases map[string]lease
+}
+
+// read reads the holders in the file. It doesn't have the times of their requests: the last ones may have been
+// answered just before.
+func (h *holders) read(tx *bolt.Tx) {
+	h.leases = map[string]lease{}
+	now := time.Now()
 	_ = tx.Bucket(leasesBucket).ForEach(func(client, holder []byte) error {
-		all[string(client)] = lease{holder: string(holder), since: now}
+		h.leases[string(client)] = lease{holder: string(holder), since: now}
 		return nil
 	})
-	return all
 }
 
 // Hold implements Store.
-func (s *embeddedStore) Hold(_ context.Context, client, holder string) (time.Duration, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l, now := s.leases[client], time.Now()
+func (h *holders) Hold(_ context.Context, client, holder string) (time.Duration, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l, now := h.leases[client], time.Now()
 	if left := l.left(holder, now); left > 0 {
 		return left, nil
 	}
 	if l.holder != holder {
-		if err := s.file.Update(func(tx *bolt.Tx) error { return tx.Bucket(leasesBucket).Put([]byte(client), []byte(holder)) }); err != nil {
+		if err := h.file.Update(func(tx *bolt.Tx) error { return tx.Bucket(leasesBucket).Put([]byte(client), []byte(holder)) }); err != nil {
 			return 0, err
 		}
 	}
-	s.leases[client] = lease{holder: holder, since: now}
+	h.leases[client] = lease{holder: holder, since: now}
 	return 0, nil
 }
 
