@@ -131,7 +131,11 @@ func (s *embeddedStore) write(object *unstructured.Unstructured, keeps bool) (er
 			s.restore(b.Namespace, b.Name)
 		}
 	}()
-	if err := s.checkNodes(b); err != nil {
+	stored, err := s.text(b.Namespace, b.Name)
+	if err == nil {
+		err = s.policy.checkNodes(b, stored)
+	}
+	if err != nil {
 		return err
 	}
 	owner := spec.LoadBalancerOwner(b.Namespace, b.Name)
@@ -160,17 +164,15 @@ func (s *embeddedStore) write(object *unstructured.Unstructured, keeps bool) (er
 	now := s.quota.refused(b.Namespace, nil)
 	s.policy.decide(b, address, failure, claim.Raised, now[b.Name])
 	return s.commit(b.Namespace, b.Name, released, before, now, func(tx *bolt.Tx) (int64, error) {
-		text := func() []byte { return tx.Bucket(objectsBucket).Get(keyOf(b.Namespace, b.Name)) }
-		before := text()
-		most := max(maxObject, len(before))
 		revision, err := putObject(tx, object, b)
 		if err != nil {
 			return 0, err
 		}
-		if len(text()) > most {
+		text := tx.Bucket(objectsBucket).Get(keyOf(b.Namespace, b.Name))
+		if len(text) > max(maxObject, len(stored)) {
 			return 0, apierrors.NewRequestEntityTooLargeError("the object is too large")
 		}
-		if why := s.quota.exceededBytes(bytesOf(tx, b.Namespace)); why != "" && writtenBytes(text()) > writtenBytes(before) {
+		if why := s.quota.exceededBytes(bytesOf(tx, b.Namespace)); why != "" && writtenBytes(text) > writtenBytes(stored) {
 			return 0, apierrors.NewForbidden(balancers, b.Name, errors.New(why))
 		}
 		return revision, nil

@@ -120,11 +120,7 @@ func mentions(text []byte, a netip.Addr) bool {
 
 // checkNodes refuses members at addresses of nodes, unless the policy allows them or the stored object has
 // them: a node may have got the address since.
-func (s *embeddedStore) checkNodes(b *v1alpha1.LoadBalancer) error {
-	text, err := s.text(b.Namespace, b.Name)
-	if err != nil {
-		return err
-	}
+func (p *policy) checkNodes(b *v1alpha1.LoadBalancer, stored []byte) error {
 	var found field.ErrorList
 	for i := range b.Spec.Pools {
 		for j, m := range b.Spec.Pools[i].Members {
@@ -134,7 +130,7 @@ func (s *embeddedStore) checkNodes(b *v1alpha1.LoadBalancer) error {
 				address v1alpha1.IPAddress
 			}{{"address", m.Address}, {"monitorAddress", m.MonitorAddress}} {
 				a, _ := netip.ParseAddr(string(at.address))
-				if why := s.policy.members.CheckNode(a, s.policy.networks); why != nil && !mentions(text, a) {
+				if why := p.members.CheckNode(a, p.networks); why != nil && !mentions(stored, a) {
 					found = append(found, field.Forbidden(path.Child(at.field), why.Error()))
 				}
 			}
