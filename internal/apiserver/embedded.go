@@ -194,15 +194,6 @@ func (s *embeddedStore) text(project, name string) (text []byte, err error) {
 	return text, err
 }
 
-// find returns an object; nil if there is none.
-func (s *embeddedStore) find(project, name string) (*unstructured.Unstructured, error) {
-	text, err := s.text(project, name)
-	if err != nil || text == nil {
-		return nil, err
-	}
-	return decode(text)
-}
-
 func (s *embeddedStore) Get(_ context.Context, project, name string) ([]byte, error) {
 	text, err := s.text(project, name)
 	if err == nil && text == nil {

@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // anyPolicy allows all requests of the tests of all stores.
@@ -60,6 +61,15 @@ func openEmbedded(t testing.TB, path, policy string) *embeddedStore {
 		}
 	})
 	return s
+}
+
+// find returns an object; nil if there is none.
+func (s *embeddedStore) find(project, name string) (*unstructured.Unstructured, error) {
+	text, err := s.text(project, name)
+	if err != nil || text == nil {
+		return nil, err
+	}
+	return decode(text)
 }
 
 // count returns how many LoadBalancers there are.

@@ -241,14 +241,14 @@ func (s *embeddedStore) decideStored(tx *bolt.Tx, key []byte, refused spec.Refus
 
 // restore resets an object's address and quota usage to the file's state after a failed write.
 func (s *embeddedStore) restore(project, name string) {
-	object, err := s.find(project, name)
+	text, err := s.text(project, name)
 	if err != nil {
 		return // other writes fail, too
 	}
-	if object == nil {
+	if text == nil {
 		s.addresses.release(spec.LoadBalancerOwner(project, name))
 		s.quota.remove(project, name)
-	} else if b, err := typedOf(object); err == nil {
+	} else if b, err := decodeStored(keyOf(project, name), text); err == nil {
 		s.addresses.adopt(b)
 		s.quota.set(project, s.quota.claim(b))
 	}
