@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The methods of this file take events. Each marks the entries that the event
+// The table's methods of this file and neighbours.changed take events. Each marks the entries that the event
 // may concern, so that decideMarked decides them again, and no others: thousands of
 // routes, neighbours and devices that aren't the backends' change often on a
 // busy node.
@@ -40,21 +40,6 @@ func (t *table) rerouteAll() {
 func (t *table) reroute(e *entry) {
 	e.rerouted = true
 	t.stale[e] = struct{}{}
-}
-
-// neighbourChanged takes the coming, change or going (the zero neighbour) of an
-// entry of the neighbour tables.
-func (t *table) neighbourChanged(key neighbourKey, n neighbour) {
-	w, ok := t.neighbours[key]
-	if !ok {
-		return
-	}
-	if w.learn(n) {
-		t.staleUsers(w)
-	}
-	if !n.managed {
-		t.suspects[w] = struct{}{}
-	}
 }
 
 // linkChanged takes the coming or change of a device.

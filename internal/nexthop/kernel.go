@@ -230,7 +230,7 @@ func applyNeighbour(t *table, m *syscall.NetlinkMessage) error {
 	if m.Header.Type == unix.RTM_DELNEIGH {
 		n = neighbour{}
 	}
-	t.neighbourChanged(key, n)
+	t.neighbours.changed(key, n)
 	return nil
 }
 

@@ -4,6 +4,7 @@ package nexthop
 
 import (
 	"iter"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -94,88 +95,147 @@ func (w *watched) due(now time.Time) bool {
 	return now.Sub(w.probed) >= wait
 }
 
+// neighbours are the neighbours that hops of followed targets depend on. They mark the
+// entries whose hop may change with one.
+type neighbours struct {
+	kernel kernel
+	log    *slog.Logger
+	// links are the view's, stale the table's.
+	links map[int]link
+	stale map[*entry]struct{}
+
+	watched map[neighbourKey]*watched
+	// suspects may need a probe.
+	suspects map[*watched]struct{}
+}
+
+// state returns the kernel's entry of a neighbour, and why the kernel refuses to resolve it.
+func (x *neighbours) state(key neighbourKey) (neighbour, error) {
+	if w, ok := x.watched[key]; ok {
+		return w.neighbour, w.refused
+	}
+	return neighbour{}, nil
+}
+
+// changed takes the coming, change or going (the zero neighbour) of an entry of the
+// neighbour tables.
+func (x *neighbours) changed(key neighbourKey, n neighbour) {
+	w, ok := x.watched[key]
+	if !ok {
+		return
+	}
+	if w.learn(n) {
+		x.staleUsers(w)
+	}
+	if !n.managed {
+		x.suspects[w] = struct{}{}
+	}
+}
+
+// sync reads the state again that events keep up to date otherwise.
+func (x *neighbours) sync() {
+	for _, w := range x.watched {
+		x.read(w)
+		x.suspects[w] = struct{}{}
+	}
+}
+
+// suspectUnmanaged makes suspects of neighbours that the kernel doesn't keep resolved.
+func (x *neighbours) suspectUnmanaged() {
+	for _, w := range x.watched {
+		if !w.managed {
+			x.suspects[w] = struct{}{}
+		}
+	}
+}
+
+// probeSuspects probes neighbours that may need it.
+func (x *neighbours) probeSuspects() {
+	for w := range x.suspects {
+		x.probe(w)
+	}
+	clear(x.suspects)
+}
+
 // depend makes keys the neighbours that an entry depends on. New ones come
 // before old ones go, so that shared ones stay.
-func (t *table) depend(e *entry, keys []neighbourKey) {
+func (x *neighbours) depend(e *entry, keys []neighbourKey) {
 	before := e.neighbours
 	if slices.Equal(before, keys) {
 		return
 	}
 	e.neighbours = keys
 	for _, key := range keys {
-		t.watch(key, e)
+		x.watch(key, e)
 	}
 	for _, key := range before {
 		if !slices.Contains(keys, key) {
-			t.unwatch(key, e)
+			x.unwatch(key, e)
 		}
 	}
 }
 
-func (t *table) watch(key neighbourKey, e *entry) {
-	w, ok := t.neighbours[key]
+func (x *neighbours) watch(key neighbourKey, e *entry) {
+	w, ok := x.watched[key]
 	if !ok {
 		w = &watched{key: key}
-		t.neighbours[key] = w
-		t.read(w)
-		t.probe(w)
+		x.watched[key] = w
+		x.read(w)
+		x.probe(w)
 	}
 	w.users.add(e)
 }
 
-func (t *table) unwatch(key neighbourKey, e *entry) {
-	w, ok := t.neighbours[key]
-	if !ok {
+func (x *neighbours) unwatch(key neighbourKey, e *entry) {
+	w := x.watched[key]
+	if w == nil || !w.users.remove(e) || !w.users.empty() {
 		return
 	}
-	if !w.users.remove(e) || !w.users.empty() {
-		return
-	}
-	delete(t.neighbours, key)
-	delete(t.suspects, w)
-	t.release(w)
+	delete(x.watched, key)
+	delete(x.suspects, w)
+	x.release(w)
 }
 
 // read reads the kernel's entry of a neighbour. A failure leaves it
 // unknown, which a probe or an event ends.
-func (t *table) read(w *watched) {
-	n, err := t.kernel.neighbour(w.key)
+func (x *neighbours) read(w *watched) {
+	n, err := x.kernel.neighbour(w.key)
 	if err != nil {
-		t.log.Warn("neighbour unknown", "address", w.key.address, "interface", t.view.links[w.key.index].name, "error", err)
+		x.log.Warn("neighbour unknown", "address", w.key.address, "interface", x.links[w.key.index].name, "error", err)
 	}
 	w.learn(n)
 }
 
 // probe makes the kernel resolve a neighbour if that is due. Its answer comes as
 // an event.
-func (t *table) probe(w *watched) {
+func (x *neighbours) probe(w *watched) {
 	now := time.Now()
 	if !w.due(now) {
 		return
 	}
 	w.probed = now
-	refused := t.kernel.probe(w.key, w.state != 0)
+	refused := x.kernel.probe(w.key, w.state != 0)
 	if (refused == nil) != (w.refused == nil) {
-		t.staleUsers(w)
+		x.staleUsers(w)
 	}
 	w.refused = refused
 }
 
 // release gives a neighbour back to the kernel, if it was Fairlead that made it
 // keep the entry.
-func (t *table) release(w *watched) {
+func (x *neighbours) release(w *watched) {
 	ours := w.marked || (!w.managed && !w.probed.IsZero())
 	if !ours || w.foreign() {
 		return
 	}
-	if err := t.kernel.release(w.key); err != nil {
-		t.log.Warn("neighbour stays managed", "address", w.key.address, "error", err)
+	if err := x.kernel.release(w.key); err != nil {
+		x.log.Warn("neighbour stays managed", "address", w.key.address, "error", err)
 	}
 }
 
-func (t *table) staleUsers(w *watched) {
+func (x *neighbours) staleUsers(w *watched) {
 	for e := range w.users.all() {
-		t.stale[e] = struct{}{}
+		x.stale[e] = struct{}{}
 	}
 }
 

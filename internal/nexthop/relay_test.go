@@ -74,7 +74,7 @@ func TestRelay(t *testing.T) {
 func TestRelayLost(t *testing.T) {
 	table, _, toNode := relays(t)
 	table.follow(vipOf(1), []Target{relayed})
-	table.neighbourChanged(key0("10.0.0.12"), managed(neighbour{state: unix.NUD_FAILED}))
+	table.neighbours.changed(key0("10.0.0.12"), managed(neighbour{state: unix.NUD_FAILED}))
 	changed(t, table)
 	got := table.follow(vipOf(1), []Target{relayed})[0]
 	if text(got.Err) != "neighbour 10.0.0.12 on eth0 is unresolved" {

@@ -33,18 +33,15 @@ type kernel interface {
 // only mark entries; decideMarked does the work, once for all events that came together.
 // It isn't safe for concurrent use.
 type table struct {
-	kernel kernel
-	log    *slog.Logger
-	view   view
+	kernel     kernel
+	view       view
+	neighbours *neighbours
 
-	entries    map[Target]*entry
-	owners     map[lb.VIP]*owner
-	neighbours map[neighbourKey]*watched
-	index      index
-	// stale are the entries to be decided again, suspects the neighbours that
-	// may need a probe.
-	stale    map[*entry]struct{}
-	suspects map[*watched]struct{}
+	entries map[Target]*entry
+	owners  map[lb.VIP]*owner
+	index   index
+	// stale are the entries to be decided again.
+	stale map[*entry]struct{}
 	// unsynced means that events may have been lost and nothing that is known
 	// counts, oldAddresses that view.addresses has to be read again.
 	unsynced, oldAddresses bool
@@ -73,26 +70,21 @@ type entry struct {
 }
 
 func newTable(log *slog.Logger, k kernel, interfaces []string, filterPods bool) *table {
-	t := &table{
+	stale, links := map[*entry]struct{}{}, map[int]link{}
+	n := &neighbours{
+		kernel: k, log: log, links: links, stale: stale,
+		watched: map[neighbourKey]*watched{}, suspects: map[*watched]struct{}{},
+	}
+	return &table{
 		kernel:       k,
-		log:          log,
+		view:         view{interfaces: interfaces, filterPods: filterPods, links: links, neighbour: n.state},
+		neighbours:   n,
 		entries:      map[Target]*entry{},
 		owners:       map[lb.VIP]*owner{},
-		neighbours:   map[neighbourKey]*watched{},
 		index:        index{byDevice: map[int]map[*entry]struct{}{}},
-		stale:        map[*entry]struct{}{},
-		suspects:     map[*watched]struct{}{},
+		stale:        stale,
 		oldAddresses: true,
 	}
-	t.view = view{interfaces: interfaces, filterPods: filterPods, links: map[int]link{}, neighbour: t.neighbour}
-	return t
-}
-
-func (t *table) neighbour(key neighbourKey) (neighbour, error) {
-	if w, ok := t.neighbours[key]; ok {
-		return w.neighbour, w.refused
-	}
-	return neighbour{}, nil
 }
 
 // follow replaces the targets of vip and returns how each is reached.
@@ -178,9 +170,7 @@ func (t *table) leave(o *owner, e *entry) {
 	delete(t.entries, e.target)
 	delete(t.stale, e)
 	t.index.remove(e)
-	for _, key := range e.neighbours {
-		t.unwatch(key, e)
-	}
+	t.neighbours.depend(e, nil)
 }
 
 // decide finds out how an entry is reached now, and reports whether that has
@@ -192,7 +182,7 @@ func (t *table) decide(e *entry) bool {
 		t.index.route(e)
 		e.rerouted = false
 	}
-	t.depend(e, t.view.neighbours(e.target, e.route))
+	t.neighbours.depend(e, t.view.neighbours(e.target, e.route))
 	before := e.result
 	err := e.route.err
 	if err == nil && !e.target.OnLink {
@@ -246,10 +236,7 @@ func (t *table) decideMarked() ([]lb.VIP, error) {
 			return nil, err
 		}
 	}
-	for w := range t.suspects {
-		t.probe(w)
-	}
-	clear(t.suspects)
+	t.neighbours.probeSuspects()
 	concerned := map[lb.VIP]struct{}{}
 	for e := range t.stale {
 		if t.decide(e) {
@@ -273,10 +260,7 @@ func (t *table) sync() error {
 		t.view.links[l.index] = l
 	}
 	t.oldAddresses = true
-	for _, w := range t.neighbours {
-		t.read(w)
-		t.suspects[w] = struct{}{}
-	}
+	t.neighbours.sync()
 	t.rerouteAll()
 	t.unsynced = false
 	return nil
@@ -285,11 +269,7 @@ func (t *table) sync() error {
 // tick does the periodic work: neighbours that the kernel doesn't
 // keep resolved are probed, and failed look-ups are repeated.
 func (t *table) tick() {
-	for _, w := range t.neighbours {
-		if !w.managed {
-			t.suspects[w] = struct{}{}
-		}
-	}
+	t.neighbours.suspectUnmanaged()
 	for _, e := range t.entries {
 		if e.failed {
 			t.reroute(e)

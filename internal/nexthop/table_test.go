@@ -133,7 +133,7 @@ func TestFollow(t *testing.T) {
 		t.Fatalf("probed %v", k.probed)
 	}
 	table.follow(vipOf(2), onLink("10.0.0.21", "10.0.0.22"))
-	table.neighbourChanged(key0("10.0.0.21"), managed(reachable(macBackend)))
+	table.neighbours.changed(key0("10.0.0.21"), managed(reachable(macBackend)))
 	if got := changed(t, table); !slices.Equal(got, []lb.VIP{vipOf(1), vipOf(2)}) {
 		t.Errorf("changed %v", got)
 	}
@@ -144,9 +144,9 @@ func TestFollow(t *testing.T) {
 		t.Errorf("%d route look-ups for two targets", k.lookups)
 	}
 	// Usable as before: no notification.
-	table.neighbourChanged(key0("10.0.0.21"), managed(neighbour{state: unix.NUD_STALE, mac: macBackend}))
+	table.neighbours.changed(key0("10.0.0.21"), managed(neighbour{state: unix.NUD_STALE, mac: macBackend}))
 	wantChanged(t, table, 0)
-	table.neighbourChanged(key0("10.0.0.21"), managed(neighbour{state: unix.NUD_FAILED}))
+	table.neighbours.changed(key0("10.0.0.21"), managed(neighbour{state: unix.NUD_FAILED}))
 	wantChanged(t, table, 2)
 }
 
@@ -161,7 +161,7 @@ func TestForget(t *testing.T) {
 	if want := []neighbourKey{key0("10.0.0.21"), key0("10.0.0.22")}; !slices.Equal(k.probed, want) {
 		t.Errorf("probed %v, want %v: the others are owned by other programs", k.probed, want)
 	}
-	table.neighbourChanged(key0("10.0.0.22"), managed(neighbour{state: unix.NUD_INCOMPLETE}))
+	table.neighbours.changed(key0("10.0.0.22"), managed(neighbour{state: unix.NUD_INCOMPLETE}))
 
 	table.forget(vipOf(1))
 	slices.SortFunc(k.released, func(a, b neighbourKey) int { return a.address.Compare(b.address) })
@@ -169,12 +169,12 @@ func TestForget(t *testing.T) {
 		t.Errorf("released %v, want %v", k.released, want)
 	}
 	table.follow(vipOf(2), onLink("10.0.0.22"))
-	if len(table.entries) != 1 || len(table.neighbours) != 1 {
-		t.Errorf("%d entries and %d neighbours, want one each", len(table.entries), len(table.neighbours))
+	if len(table.entries) != 1 || len(table.neighbours.watched) != 1 {
+		t.Errorf("%d entries and %d neighbours, want one each", len(table.entries), len(table.neighbours.watched))
 	}
 	table.forget(vipOf(2))
 	table.forget(vipOf(2))
-	if len(table.entries)+len(table.neighbours)+len(table.owners)+len(table.stale) != 0 {
+	if len(table.entries)+len(table.neighbours.watched)+len(table.owners)+len(table.stale) != 0 {
 		t.Errorf("left: %+v", table)
 	}
 }
@@ -196,7 +196,7 @@ func TestUnrelatedEvents(t *testing.T) {
 		other := netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
 		table.routeChanged(netip.PrefixFrom(other, 32), unix.RT_TABLE_MAIN)
 		table.routeChanged(netip.MustParsePrefix("0.0.0.0/0"), unix.RT_TABLE_MAIN)
-		table.neighbourChanged(neighbourKey{eth0, other}, reachable(macGateway))
+		table.neighbours.changed(neighbourKey{eth0, other}, reachable(macGateway))
 		table.linkChanged(link{index: 1000 + i, name: "pod", up: i%2 == 0})
 		table.linkGone(1000 + i)
 		table.addressChanged(1000+i, other)
@@ -320,15 +320,15 @@ func TestProbesWithoutManagedNeighbours(t *testing.T) {
 		if got := seconds(10); got != 10 {
 			t.Errorf("unresolved: %d probes in 10 s", got)
 		}
-		table.neighbourChanged(key0("10.0.0.21"), reachable(macBackend))
+		table.neighbours.changed(key0("10.0.0.21"), reachable(macBackend))
 		if got := seconds(20); got != 4 {
 			t.Errorf("resolved: %d probes in 20 s", got)
 		}
-		table.neighbourChanged(key0("10.0.0.21"), managed(reachable(macBackend)))
+		table.neighbours.changed(key0("10.0.0.21"), managed(reachable(macBackend)))
 		if got := seconds(20); got != 0 {
 			t.Errorf("managed: %d probes in 20 s", got)
 		}
-		table.neighbourChanged(key0("10.0.0.21"), neighbour{})
+		table.neighbours.changed(key0("10.0.0.21"), neighbour{})
 		changed(t, table)
 		if len(k.probed) != 1 {
 			t.Errorf("vanished: %d probes at once", len(k.probed))
