@@ -148,10 +148,11 @@ func (r *Resolver) Close() error {
 func (r *Resolver) listen() {
 	for {
 		messages, err := r.events.receive()
-		if err != nil && r.stopped() {
+		r.mu.Lock()
+		if r.closed {
+			r.mu.Unlock()
 			return
 		}
-		r.mu.Lock()
 		for i := range messages {
 			err = errors.Join(err, apply(r.table, &messages[i]))
 		}
@@ -166,15 +167,6 @@ func (r *Resolver) listen() {
 		if relinked {
 			wake(r.interfaces)
 		}
-	}
-}
-
-func (r *Resolver) stopped() bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
 	}
 }
 
