@@ -38,7 +38,7 @@ func (x *reader) retry(s *statement) {
 	if x.c == nil {
 		low, lenient = 1, false
 	}
-	if n, ok := x.number(s, 1, low, math.MaxUint32, lenient); ok {
+	if n, ok := s.number(1, low, math.MaxUint32, lenient); ok {
 		x.probing.retries = &n
 	}
 }
@@ -65,7 +65,7 @@ var checkTypes = map[string]lb.HealthType{
 // uncheck reports a check without a counterpart.
 func (x *reader) uncheck(s *statement) {
 	x.r.checked = true
-	x.report(s, "%s: %s", s.keyword(), x.keywords["real_server"][s.keyword()].text)
+	s.report("%s: %s", s.keyword(), x.keywords["real_server"][s.keyword()].text)
 }
 
 // readCheck reads a check with a counterpart, of which a backend has one.
@@ -74,7 +74,7 @@ func (x *reader) readCheck(s *statement) {
 	c := &check{statement: s, server: x.r, HealthCheck: lb.HealthCheck{Type: checkTypes[s.keyword()], Rise: 1}}
 	switch s.keyword() {
 	case "SMTP_CHECK":
-		x.report(s, "SMTP_CHECK: it becomes a tcp check: the server's greeting is not checked")
+		s.report("SMTP_CHECK: it becomes a tcp check: the server's greeting is not checked")
 	case "DNS_CHECK":
 		c.DNS = &lb.DNSQuestion{Name: ".", Type: lb.RecordSOA}
 	}
@@ -82,17 +82,17 @@ func (x *reader) readCheck(s *statement) {
 	inner.block(x.keywords["real_server"][s.keyword()].inside, s)
 	switch web := c.Type == lb.HealthHTTP || c.Type == lb.HealthHTTPS; {
 	case web && c.url == nil:
-		x.report(s, "%s: left out: it has no url with a path", s.keyword())
+		s.report("%s: left out: it has no url with a path", s.keyword())
 		return
 	case web:
 		x.useURL(c)
 	}
 	if !c.isText() {
-		x.report(s, "%s: left out: it isn't text in UTF-8", s.keyword())
+		s.report("%s: left out: it isn't text in UTF-8", s.keyword())
 		return
 	}
 	if x.r.checks = append(x.r.checks, c); len(x.r.checks) > 1 {
-		x.report(s, "%s: a backend has one check: that on line %d is used", s.keyword(), x.r.checks[0].Line)
+		s.report("%s: a backend has one check: that on line %d is used", s.keyword(), x.r.checks[0].Line)
 	}
 }
 
@@ -111,25 +111,25 @@ func (im *importer) endCheck(c *check) {
 		c.Host = cmp.Or(c.Host, c.host)
 	}
 	if c.Type == lb.HealthHTTPS && c.Host != "" && (c.sni == nil || !*c.sni) {
-		im.report(c.statement, "SSL_GET: %s is sent as server name (SNI), also without enable_sni", c.Host)
+		c.report("SSL_GET: %s is sent as server name (SNI), also without enable_sni", c.Host)
 	}
 	if c.Type != lb.HealthICMP && c.Port == 0 && c.server.port == 0 {
-		im.report(c.statement, "%s: the service's port is probed, where keepalived probes port 0: the real server has none",
+		c.report("%s: the service's port is probed, where keepalived probes port 0: the real server has none",
 			c.keyword())
 	}
 	c.Interval = min(max(c.interval.value, lb.MinHealthInterval), lb.MaxHealthInterval)
 	if c.Interval != c.interval.value {
-		im.report(c.statement, "delay_loop of %s: the interval is %s", duration(c.interval.value), duration(c.Interval))
+		c.report("delay_loop of %s: the interval is %s", duration(c.interval.value), duration(c.Interval))
 	}
 	switch c.Timeout = min(c.timeout.value, c.Interval); {
 	case c.Timeout == c.timeout.value:
 	case c.timeout.statement == nil:
-		im.report(c.statement, "connect_timeout is %s by default: the timeout is the interval of %s", duration(c.timeout.value), duration(c.Interval))
+		c.report("connect_timeout is %s by default: the timeout is the interval of %s", duration(c.timeout.value), duration(c.Interval))
 	default:
-		im.report(c.timeout.statement, "connect_timeout of %s: the timeout is the interval of %s", duration(c.timeout.value), duration(c.Interval))
+		c.timeout.report("connect_timeout of %s: the timeout is the interval of %s", duration(c.timeout.value), duration(c.Interval))
 	}
 	if d := c.retryDelay; d != nil && d.value != c.Interval {
-		im.report(d.statement, "delay_before_retry of %s: a failed probe is repeated after the interval of %s",
+		d.report("delay_before_retry of %s: a failed probe is repeated after the interval of %s",
 			duration(d.value), duration(c.Interval))
 	}
 	retries := 1 // keepalived's default
@@ -140,7 +140,7 @@ func (im *importer) endCheck(c *check) {
 		retries = 3
 	}
 	if c.Fall = min(retries, math.MaxUint16-1) + 1; c.Fall <= retries {
-		im.report(c.statement, "retry %d: fall is at most %d", retries, math.MaxUint16)
+		c.report("retry %d: fall is at most %d", retries, math.MaxUint16)
 	}
 	if c.alpha != nil && *c.alpha {
 		c.Initially = lb.InitiallyUnhealthy
@@ -149,19 +149,19 @@ func (im *importer) endCheck(c *check) {
 
 // connectIP reads the address that is probed.
 func (x *reader) connectIP(s *statement) {
-	a, ok := x.address(s, 1)
+	a, ok := s.address(1)
 	if !ok {
 		return
 	}
 	if err := lb.CheckAddress(a); err != nil {
-		x.report(s, "connect_ip: the backend's address %s is probed: %v", x.r.address, err)
+		s.report("connect_ip: the backend's address %s is probed: %v", x.r.address, err)
 	} else if a != x.r.address {
 		x.c.address = a
 	}
 }
 
 func (x *reader) connectPort(s *statement) {
-	if n, ok := x.number(s, 1, 1, math.MaxUint16, true); ok && x.c.Type != lb.HealthICMP {
+	if n, ok := s.number(1, 1, math.MaxUint16, true); ok && x.c.Type != lb.HealthICMP {
 		x.c.Port = uint16(n)
 	}
 }
@@ -172,7 +172,7 @@ func (x *reader) dnsName(s *statement) {
 	name := s.word(1)
 	short := len(name) > 1 && (name[0] == '.' || name[1] == '.')
 	if x.c.DNS.Name != "." || short || strings.Contains(name, "..") {
-		x.report(s, "name %s: keepalived ignores it: there is another, or a label that it takes for empty", name)
+		s.report("name %s: keepalived ignores it: there is another, or a label that it takes for empty", name)
 		return
 	}
 	x.c.DNS.Name = cmp.Or(name, ".")
@@ -181,7 +181,7 @@ func (x *reader) dnsName(s *statement) {
 func (x *reader) dnsType(s *statement) {
 	word := strings.ToUpper(s.word(1))
 	if !slices.Contains([]string{"A", "NS", "CNAME", "SOA", "MX", "TXT", "AAAA"}, word) {
-		x.report(s, "type %s: %s is queried: keepalived ignores it, or it has no counterpart", s.word(1), x.c.DNS.Type)
+		s.report("type %s: %s is queried: keepalived ignores it, or it has no counterpart", s.word(1), x.c.DNS.Type)
 		return
 	}
 	_ = x.c.DNS.Type.UnmarshalText([]byte(word)) // has the same names
@@ -191,10 +191,10 @@ func (x *reader) payload(s *statement) { x.readPayload(s, &x.c.Send) }
 
 func (x *reader) reply(s *statement) {
 	if len(s.words) == 1 {
-		x.report(s, "require_reply: an answer is required only with expect, the text that it has to contain")
+		s.report("require_reply: an answer is required only with expect, the text that it has to contain")
 		return
 	}
-	x.report(s, "require_reply: expect may be anywhere in an answer, not only at its beginning")
+	s.report("require_reply: expect may be anywhere in an answer, not only at its beginning")
 	x.readPayload(s, &x.c.Expect)
 }
 
@@ -205,7 +205,7 @@ func (im *importer) readPayload(s *statement, to *lb.Payload) {
 		for ; word != ""; word = word[min(2, len(word)):] {
 			n, err := strconv.ParseUint(word[:min(2, len(word))], 16, 8)
 			if err != nil {
-				im.report(s, "%s: bytes such as %q have no counterpart", s.keyword(), word[:min(2, len(word))])
+				s.report("%s: bytes such as %q have no counterpart", s.keyword(), word[:min(2, len(word))])
 				return
 			}
 			fmt.Fprintf(&text, `\x%02x`, n)
@@ -233,7 +233,7 @@ func (im *importer) health(v *virtual, svc *lb.Service) *lb.HealthCheck {
 		if used == nil {
 			used, common, port = c, h, b.MonitorPort
 		} else if !reflect.DeepEqual(common, h) {
-			im.report(c.statement, "%s: it differs from that on line %d, which is used for all backends", c.keyword(), used.Line)
+			c.report("%s: it differs from that on line %d, which is used for all backends", c.keyword(), used.Line)
 		}
 	}
 	if used == nil {
@@ -243,7 +243,7 @@ func (im *importer) health(v *virtual, svc *lb.Service) *lb.HealthCheck {
 	for i, r := range v.servers {
 		same = same && (len(r.checks) == 0 || svc.Backends[i].MonitorPort == port)
 		if !r.checked {
-			im.report(r.statement, "%s %s: it has no check, and is checked like the others", r.keyword(), r.address)
+			r.report("%s %s: it has no check, and is checked like the others", r.keyword(), r.address)
 		}
 	}
 	if same {

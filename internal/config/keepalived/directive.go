@@ -283,7 +283,7 @@ func (x *reader) block(name string, of *statement) {
 		case d == nil && s.block && name != "":
 			x.refuse(s, "unknown keyword in %s: keepalived ends that block at the closing brace of this one", of.keyword())
 		case d == nil:
-			x.report(s, "%s: unknown keyword: keepalived ignores it", s.keyword())
+			s.report("%s: unknown keyword: keepalived ignores it", s.keyword())
 			x.block(name, s) // keepalived reads its statements as if the braces weren't there
 		case len(s.words) <= d.least:
 			x.refuse(s, "a parameter is missing: keepalived exits")
@@ -293,7 +293,7 @@ func (x *reader) block(name string, of *statement) {
 			x.refuse(s, "the opening brace of its block is missing")
 		default:
 			if d.outcome != reported && len(s.words) > d.most+1 {
-				x.report(s, "%s: keepalived ignores %q", s.keyword(), strings.Join(s.words[d.most+1:], " "))
+				s.report("%s: keepalived ignores %q", s.keyword(), strings.Join(s.words[d.most+1:], " "))
 			}
 			if d.read != nil {
 				d.read(x, s)
@@ -310,7 +310,7 @@ func (x *reader) leftOut(s *statement, d *directive) {
 	if s.block {
 		name = strings.Join(s.words[:min(2, len(s.words))], " ")
 	}
-	x.report(s, "%s: %s", name, d.text)
+	s.report("%s: %s", name, d.text)
 }
 
 // vrrpInstance reports an instance, and the deprecated place of a directive about IPVS.

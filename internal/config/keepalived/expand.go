@@ -125,7 +125,7 @@ func (p *parser) condition(at Place, line string) (selected bool, text string) {
 		id, rest = line[1:end], strings.Trim(line[end:], " \t")
 	}
 	if p.configID == "" {
-		p.report(at, fmt.Sprintf("@%s: conditional lines are left out: select them with --config-id", id))
+		p.findings.add(at, fmt.Sprintf("@%s: conditional lines are left out: select them with --config-id", id))
 		return false, ""
 	}
 	id, inverted := strings.CutPrefix(id, "^")

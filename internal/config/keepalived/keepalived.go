@@ -61,7 +61,7 @@ func Import(name, text string, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{YAML: im.write(name), Findings: im.findings}
+	r := &Result{YAML: im.write(name), Findings: im.findings.all}
 	if _, err := config.Parser(dataplane.Unlimited(maxBackends))("configuration", r.YAML); err != nil {
 		return nil, fmt.Errorf("%s: the translation is invalid: %w", printable(name), err)
 	}
@@ -69,10 +69,10 @@ func Import(name, text string, o Options) (*Result, error) {
 }
 
 func translate(name, text string, o Options) (*importer, error) {
-	im := &importer{Options: o, reported: map[Finding]bool{}, groups: map[string]*group{},
+	im := &importer{Options: o, findings: &findings{known: map[Finding]bool{}}, groups: map[string]*group{},
 		taken: map[lb.VIP]Place{}, used: map[uint32]*statement{}, selected: map[lb.VIP]bool{},
 		keywords: keywords()}
-	p := &parser{configID: o.ConfigID, report: im.reportAt}
+	p := &parser{configID: o.ConfigID, findings: im.findings}
 	statements, err := p.parse(name, text)
 	if err != nil {
 		return nil, err
@@ -91,8 +91,7 @@ func translate(name, text string, o Options) (*importer, error) {
 // importer translates statements.
 type importer struct {
 	Options
-	findings []Finding
-	reported map[Finding]bool
+	findings *findings
 	groups   map[string]*group
 	// used are the marks of virtual servers, selected the VIPs of marks that they have, taken the
 	// VIPs of services.
@@ -108,24 +107,25 @@ type importer struct {
 	translates bool
 }
 
-// service is a translated service; findings[first:end] are about it.
+// findings are the findings of an import, each once: the lines of a group are translated repeatedly.
+type findings struct {
+	all   []Finding
+	known map[Finding]bool
+}
+
+func (f *findings) add(at Place, text string) {
+	one := Finding{at, text}
+	if !f.known[one] {
+		f.known[one] = true
+		f.all = append(f.all, one)
+	}
+}
+
+// service is a translated service; findings.all[first:end] are about it.
 type service struct {
 	lb.Service
 	origin     *statement
 	first, end int
-}
-
-// report adds a finding unless it is known: the lines of a group are translated repeatedly.
-func (im *importer) report(s *statement, format string, args ...any) {
-	im.reportAt(s.Place, fmt.Sprintf(format, args...))
-}
-
-func (im *importer) reportAt(at Place, text string) {
-	f := Finding{at, text}
-	if !im.reported[f] {
-		im.reported[f] = true
-		im.findings = append(im.findings, f)
-	}
 }
 
 // translate translates the statements of a whole file.
@@ -139,13 +139,13 @@ func (im *importer) translate(statements []*statement) {
 	x.block("", &statement{body: statements})
 	for _, s := range statements {
 		if g := im.groups[s.word(1)]; s.keyword() == "virtual_server_group" && g != nil && g.statement == s && !g.used {
-			im.report(s, "virtual_server_group %s: no virtual server uses it", s.word(1))
+			s.report("virtual_server_group %s: no virtual server uses it", s.word(1))
 		}
 	}
 	for _, mark := range slices.Sorted(maps.Keys(im.used)) {
 		for _, vip := range im.Marks[mark] {
 			if !im.selected[vip] {
-				im.report(im.used[mark], "fwmark %d: %s is left out: no virtual server of this mark is of its address family", mark, vip)
+				im.used[mark].report("fwmark %d: %s is left out: no virtual server of this mark is of its address family", mark, vip)
 			}
 		}
 	}
@@ -170,17 +170,17 @@ func (im *importer) valid(s lb.Service, origin *statement, servers []*server) (l
 		first := found[0]
 		var index int
 		if n, _ := fmt.Sscanf(first.Path, "backends[%d]", &index); n == 1 {
-			im.report(servers[index].statement, "%s %s: left out: %v", servers[index].keyword(), servers[index].word(1), first.Err)
+			servers[index].report("%s %s: left out: %v", servers[index].keyword(), servers[index].word(1), first.Err)
 			s.Backends, servers = slices.Delete(s.Backends, index, index+1), slices.Delete(slices.Clone(servers), index, index+1)
 			s.MinHealthy = max(1, min(s.MinHealthy, len(s.Backends)))
 			continue
 		}
 		if strings.HasPrefix(first.Path, "health.") {
-			im.report(origin, "%s: backends are not checked: %v", s.Name, first)
+			origin.report("%s: backends are not checked: %v", s.Name, first)
 			s.Health = nil
 			continue
 		}
-		im.report(origin, "%s: left out: %v", s.Name, first)
+		origin.report("%s: left out: %v", s.Name, first)
 		return s, false
 	}
 }

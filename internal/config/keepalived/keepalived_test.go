@@ -359,7 +359,7 @@ func FuzzImport(f *testing.F) {
 func TestLongestLine(t *testing.T) {
 	value := strings.Repeat("b", maxLine-3)
 	for text, long := range map[string]bool{"$A=" + value + "\nxx $A": false, "$A=" + value + "\nxxx $A": true, "xx " + value: false, "xxx " + value: true} {
-		p := parser{report: func(Place, string) {}}
+		p := parser{}
 		if _, err := p.parse("f", text); (err != nil) != long {
 			t.Errorf("%.9q: %v, want an error: %t", text, err, long)
 		}

@@ -33,6 +33,8 @@ type statement struct {
 	// block is set if there are braces, also without statements in body.
 	block bool
 	body  []*statement
+	// findings are the import's.
+	findings *findings
 }
 
 // keyword is the first word.
@@ -44,6 +46,11 @@ func (s *statement) word(n int) string {
 		return s.words[n]
 	}
 	return ""
+}
+
+// report adds a finding about the statement.
+func (s *statement) report(format string, args ...any) {
+	s.findings.add(s.Place, fmt.Sprintf(format, args...))
 }
 
 // Bounds: maxText is the size in bytes of one file, and of all lines in all. A line that
@@ -62,9 +69,9 @@ const (
 type parser struct {
 	configID    string
 	definitions map[string]definition
-	// report receives lines that keepalived accepts and an import leaves out.
-	report func(Place, string)
-	root   statement
+	// findings has lines that keepalived accepts and an import leaves out.
+	findings *findings
+	root     statement
 	// open are the blocks that have not ended, last is the statement that a block may follow.
 	open []*statement
 	last *statement
@@ -175,7 +182,7 @@ func (p *parser) include(at Place, line string) (included bool, err error) {
 	case err != nil:
 		return true, at.errorf("include %s: %v", pattern, err)
 	case len(paths) == 0 && strings.ContainsAny(pattern, "*?["):
-		p.report(at, fmt.Sprintf("include %s: no file matches", pattern))
+		p.findings.add(at, fmt.Sprintf("include %s: no file matches", pattern))
 	case len(paths) == 0:
 		return true, at.errorf("include %s: no such file", pattern)
 	case p.includes == maxIncludes:
@@ -265,7 +272,7 @@ const whiteSpace = " \t\f\v\r"
 
 // statement adds one to the innermost open block. A word ends at white space or at a quote.
 func (p *parser) statement(at Place, text string) {
-	s := &statement{Place: at, text: text}
+	s := &statement{Place: at, text: text, findings: p.findings}
 	for rest := strings.TrimLeft(text, whiteSpace); rest != ""; rest = strings.TrimLeft(rest, whiteSpace) {
 		var word string
 		if rest[0] == '"' {

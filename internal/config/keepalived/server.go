@@ -34,11 +34,11 @@ type server struct {
 
 // newServer reads the address and the port of a server; it returns nil if they aren't valid.
 func (x *reader) newServer(s *statement) *server {
-	address, ok := x.address(s, 1)
+	address, ok := s.address(1)
 	if !ok {
 		return nil
 	}
-	port, ok := x.port(s, 2)
+	port, ok := s.port(2)
 	if !ok {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (x *reader) realServer(s *statement) {
 	}
 	for _, other := range x.v.servers {
 		if other.address == r.address && other.port == r.port {
-			x.report(s, "%s %s: left out, as by keepalived: line %d has it already", s.keyword(), r.address, other.Line)
+			s.report("%s %s: left out, as by keepalived: line %d has it already", s.keyword(), r.address, other.Line)
 			return
 		}
 	}
@@ -80,7 +80,7 @@ func (x *reader) sorryMethod(s *statement) {
 // sorryInhibit reports a statement without a sorry_server in front of it.
 func (x *reader) sorryInhibit(s *statement) {
 	if x.v.sorry == nil {
-		x.report(s, "%s: keepalived ignores it: there is no sorry_server before it", s.keyword())
+		s.report("%s: keepalived ignores it: there is no sorry_server before it", s.keyword())
 	}
 }
 
@@ -97,9 +97,9 @@ func (x *reader) endServer(r *server) {
 }
 
 func (x *reader) upperThreshold(s *statement) {
-	if n, ok := x.number(s, 1, 0, math.MaxUint32, true); ok {
+	if n, ok := s.number(1, 0, math.MaxUint32, true); ok {
 		if x.r.maxConnections = min(n, lb.MaxConnections); n > lb.MaxConnections {
-			x.report(s, "uthreshold %d: maxConnections is at most %d", n, lb.MaxConnections)
+			s.report("uthreshold %d: maxConnections is at most %d", n, lb.MaxConnections)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func (x *reader) upperThreshold(s *statement) {
 func (x *reader) inhibit(s *statement) {
 	var on *bool
 	if truth(func(*reader) **bool { return &on })(x, s); on != nil && *on {
-		x.report(s, "%s: %s", s.keyword(), noInhibit)
+		s.report("%s: %s", s.keyword(), noInhibit)
 	}
 }
 
@@ -139,7 +139,7 @@ func (m *method) forward() lb.Forward {
 // valid.
 func (x *reader) readMethod(s *statement, to *method) {
 	if !slices.Contains([]string{"NAT", "DR", "TUN"}, s.word(1)) {
-		x.report(s, "%s %s: keepalived ignores it: it knows NAT, DR and TUN", s.keyword(), s.word(1))
+		s.report("%s %s: keepalived ignores it: it knows NAT, DR and TUN", s.keyword(), s.word(1))
 		return
 	}
 	to.kind = s.word(1)
@@ -152,7 +152,7 @@ func (x *reader) readMethod(s *statement, to *method) {
 			valid = slices.Contains([]string{"ipip", "gue", "gre"}, tunnel)
 		case "port":
 			i++
-			port, valid = x.number(s, i, 1, math.MaxUint16, false)
+			port, valid = s.number(i, 1, math.MaxUint16, false)
 		case "nocsum", "csum", "remcsum":
 			checksum = option
 		default:
@@ -161,20 +161,20 @@ func (x *reader) readMethod(s *statement, to *method) {
 	}
 	if !valid || (tunnel == "gue") != (port != 0) || tunnel == "ipip" && checksum != "nocsum" ||
 		tunnel == "gre" && checksum == "remcsum" {
-		x.report(s, "%s: keepalived ignores these options of a tunnel: gue needs a port, ipip has no checksum", s.keyword())
+		s.report("%s: keepalived ignores these options of a tunnel: gue needs a port, ipip has no checksum", s.keyword())
 		return
 	}
 	if to.tunnel = tunnel; to.kind != "TUN" {
 		return
 	}
 	if tunnel == "gre" {
-		x.report(s, "tunnel of type gre: there is no counterpart: ipip is used, for which backends need another device")
+		s.report("tunnel of type gre: there is no counterpart: ipip is used, for which backends need another device")
 	}
 	if port != 0 && port != 6080 {
-		x.report(s, "tunnel to port %d: gue uses port 6080", port)
+		s.report("tunnel to port %d: gue uses port 6080", port)
 	}
 	if checksum != "nocsum" {
-		x.report(s, "tunnel with %s: checksums are zero over IPv4 and correct over IPv6", checksum)
+		s.report("tunnel with %s: checksums are zero over IPv4 and correct over IPv6", checksum)
 	}
 }
 
@@ -184,7 +184,7 @@ func (im *importer) unifyMethods(v *virtual) {
 	v.forward = v.servers[0].method.forward()
 	for _, r := range v.servers {
 		if f := r.method.forward(); f != v.forward {
-			im.report(r.statement, "%s %s: a service has one method: %s in place of %s", r.keyword(), r.address, v.forward, f)
+			r.report("%s %s: a service has one method: %s in place of %s", r.keyword(), r.address, v.forward, f)
 		}
 	}
 }
@@ -201,7 +201,7 @@ func (im *importer) scaleWeights(v *virtual) {
 			r.weight = max(1, r.weight)
 		}
 		if r.weight != r.ownWeight {
-			im.report(r.statement, "real_server %s: the weight %d becomes %d: weights are at most %d, and scaled", r.address, r.ownWeight, r.weight, lb.MaxWeight)
+			r.report("real_server %s: the weight %d becomes %d: weights are at most %d, and scaled", r.address, r.ownWeight, r.weight, lb.MaxWeight)
 		}
 	}
 }

@@ -28,7 +28,7 @@ type group struct {
 
 func (im *importer) addGroup(s *statement) {
 	if name := s.word(1); im.groups[name] != nil {
-		im.report(s, "virtual_server_group %s: the group on line %d has this name already", name, im.groups[name].Line)
+		s.report("virtual_server_group %s: the group on line %d has this name already", name, im.groups[name].Line)
 	} else {
 		im.groups[name] = &group{statement: s}
 	}
@@ -58,7 +58,7 @@ func (im *importer) targets(v *virtual) []target {
 func (im *importer) grouped(v *virtual) []target {
 	g := im.groups[v.word(2)]
 	if g == nil {
-		im.report(v.statement, "group %s: there is no such virtual_server_group", v.word(2))
+		v.report("group %s: there is no such virtual_server_group", v.word(2))
 		return nil
 	}
 	g.used = true
@@ -82,7 +82,7 @@ func (im *importer) grouped(v *virtual) []target {
 			families[f] = true
 			all = append(all, im.marked(entry, 1, f)...)
 		case entry.word(2) != "":
-			im.report(entry, "fwmark %s %s: left out: want inet or inet6", entry.word(1), entry.word(2))
+			entry.report("fwmark %s %s: left out: want inet or inet6", entry.word(1), entry.word(2))
 		default:
 			unknown = append(unknown, entry)
 		}
@@ -90,7 +90,7 @@ func (im *importer) grouped(v *virtual) []target {
 	f := v.ipFamily
 	switch {
 	case len(families) == 2 && (f != 0 || len(unknown) > 0), f != 0 && families[10-f]:
-		im.report(v.statement, "group %s: left out, as by keepalived: its address families don't match each other, or real servers",
+		v.report("group %s: left out, as by keepalived: its address families don't match each other, or real servers",
 			g.word(1))
 		return nil
 	case f == 0 && families[6]:
@@ -106,7 +106,7 @@ func (im *importer) grouped(v *virtual) []target {
 
 // marked returns the VIPs with the firewall mark that is the n-th parameter, and of a family.
 func (im *importer) marked(s *statement, n int, f family) []target {
-	mark, ok := im.number(s, n, 1, math.MaxUint32, true)
+	mark, ok := s.number(n, 1, math.MaxUint32, true)
 	if !ok {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (im *importer) marked(s *statement, n int, f family) []target {
 		}
 	}
 	if len(all) == 0 {
-		im.report(s, "fwmark %d: left out: its IPv%d addresses and ports are in the rules that set the mark: "+
+		s.report("fwmark %d: left out: its IPv%d addresses and ports are in the rules that set the mark: "+
 			"repeat them as --mark %d=ADDRESS:PORT/PROTOCOL", mark, f, mark)
 	}
 	return all
@@ -130,17 +130,17 @@ func (im *importer) marked(s *statement, n int, f family) []target {
 func (im *importer) addressed(s *statement, address string, n int, protocol lb.Protocol) []target {
 	first, last, valid := addressRange(address)
 	if !valid {
-		im.report(s, "%q: left out: want an address or a range of addresses", address)
+		s.report("%q: left out: want an address or a range of addresses", address)
 		return nil
 	}
-	port, ok := im.port(s, n)
+	port, ok := s.port(n)
 	switch {
 	case !ok:
-		im.report(s, "%s: left out, as by keepalived", address)
+		s.report("%s: left out, as by keepalived", address)
 	case port == 0:
-		im.report(s, "%s: left out: no port stands for all ports, and a service has one", address)
+		s.report("%s: left out: no port stands for all ports, and a service has one", address)
 	case protocol == 0:
-		im.report(s, "%s port %d: left out: only TCP and UDP are balanced", address, port)
+		s.report("%s port %d: left out: only TCP and UDP are balanced", address, port)
 	default:
 		var all []target
 		for a := first; len(all) <= maxServices; a = a.Next() {

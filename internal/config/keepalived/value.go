@@ -12,7 +12,7 @@ import (
 
 // number reads the n-th parameter as a whole number from low to high, by the rules of
 // keepalived's read_unsigned: text after a number is an error, unless it is lenient.
-func (im *importer) number(s *statement, n, low, high int, lenient bool) (value int, ok bool) {
+func (s *statement) number(n, low, high int, lenient bool) (value int, ok bool) {
 	text := strings.TrimLeft(s.word(n), whiteSpace)
 	value, rest := leadingNumber(text)
 	inside := low <= value && value <= high
@@ -20,10 +20,10 @@ func (im *importer) number(s *statement, n, low, high int, lenient bool) (value 
 	case rest == "" && inside:
 		return value, true
 	case lenient && inside && !strings.HasPrefix(text, "-"):
-		im.report(s, "%s %q: keepalived reads it as %d", s.keyword(), s.word(n), value)
+		s.report("%s %q: keepalived reads it as %d", s.keyword(), s.word(n), value)
 		return value, true
 	}
-	im.report(s, "%s %q: keepalived ignores it: want a number from %d to %d", s.keyword(), s.word(n), low, high)
+	s.report("%s %q: keepalived ignores it: want a number from %d to %d", s.keyword(), s.word(n), low, high)
 	return 0, false
 }
 
@@ -45,7 +45,7 @@ func leadingNumber(text string) (value int, rest string) {
 // count returns a function that reads a number into a field, leniently.
 func count(low, high int, field func(*reader) *int) func(*reader, *statement) {
 	return func(x *reader, s *statement) {
-		if n, ok := x.number(s, 1, low, high, true); ok {
+		if n, ok := s.number(1, low, high, true); ok {
 			*field(x) = n
 		}
 	}
@@ -71,11 +71,11 @@ func seconds(least, most time.Duration, field func(*probing) **timer) func(*read
 		}
 		value := time.Duration(n) * time.Microsecond
 		if n < 0 || n > int(maxTime/time.Microsecond) || value < least || value > most || strings.HasPrefix(whole, "-") {
-			x.report(s, "%s %q: keepalived ignores it: want seconds, at most %s", s.keyword(), s.word(1), duration(most))
+			s.report("%s %q: keepalived ignores it: want seconds, at most %s", s.keyword(), s.word(1), duration(most))
 			return
 		}
 		if !exact {
-			x.report(s, "%s %q: keepalived reads it as %s", s.keyword(), s.word(1), duration(value))
+			s.report("%s %q: keepalived reads it as %s", s.keyword(), s.word(1), duration(value))
 		}
 		*field(x.probing) = &timer{s, value}
 	}
@@ -86,7 +86,7 @@ func truth(field func(*reader) **bool) func(*reader, *statement) {
 	return func(x *reader, s *statement) {
 		on := len(s.words) == 1 || slices.Contains([]string{"true", "on", "yes"}, s.word(1))
 		if !on && !slices.Contains([]string{"false", "off", "no"}, s.word(1)) {
-			x.report(s, "%s %q: keepalived ignores it: want true or false", s.keyword(), s.word(1))
+			s.report("%s %q: keepalived ignores it: want true or false", s.keyword(), s.word(1))
 			return
 		}
 		*field(x) = &on
@@ -97,7 +97,7 @@ func truth(field func(*reader) **bool) func(*reader, *statement) {
 func word(field func(*reader) *string) func(*reader, *statement) {
 	return func(x *reader, s *statement) {
 		if len(s.words) == 1 {
-			x.report(s, "%s: keepalived ignores it without a parameter", s.keyword())
+			s.report("%s: keepalived ignores it without a parameter", s.keyword())
 			return
 		}
 		*field(x) = s.word(1)
@@ -106,26 +106,26 @@ func word(field func(*reader) *string) func(*reader, *statement) {
 
 // address reads the n-th parameter as an address. As keepalived does, it leaves out a range or a
 // length, with a report unless that is the length of the whole address.
-func (im *importer) address(s *statement, n int) (netip.Addr, bool) {
+func (s *statement) address(n int) (netip.Addr, bool) {
 	text, _, ranged := strings.Cut(s.word(n), "-")
 	text, length, prefixed := strings.Cut(text, "/")
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Zone() != "" {
-		im.report(s, "%s %q: left out: want an IPv4 or IPv6 address", s.keyword(), s.word(n))
+		s.report("%s %q: left out: want an IPv4 or IPv6 address", s.keyword(), s.word(n))
 		return a, false
 	}
 	if ranged || prefixed && length != strconv.Itoa(a.BitLen()) {
-		im.report(s, "%s %s: it is the address %s alone, as for keepalived", s.keyword(), s.word(n), a)
+		s.report("%s %s: it is the address %s alone, as for keepalived", s.keyword(), s.word(n), a)
 	}
 	return a, true
 }
 
 // port reads the n-th parameter as a port; 0 stands for the packet's.
-func (im *importer) port(s *statement, n int) (port uint16, ok bool) {
+func (s *statement) port(n int) (port uint16, ok bool) {
 	if strings.Trim(s.word(n), "0") == "" {
 		return 0, true
 	}
-	number, ok := im.number(s, n, 1, 65535, true)
+	number, ok := s.number(n, 1, 65535, true)
 	return uint16(number), ok
 }
 

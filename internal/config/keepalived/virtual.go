@@ -48,12 +48,12 @@ func familyOf(a netip.Addr) family {
 
 // virtualServer translates a virtual_server into a service for each address and port.
 func (x *reader) virtualServer(s *statement) {
-	first := len(x.findings)
+	first := len(x.findings.all)
 	v := &virtual{statement: s, protocol: lb.UDP, unset: true, quorum: 1, weight: 1}
 	v.interval, v.timeout = &timer{value: time.Minute}, &timer{value: 5 * time.Second}
 	if s.word(1) != "group" && s.word(1) != "fwmark" {
-		address, ok := x.address(s, 1)
-		if _, valid := x.port(s, 2); !ok || !valid {
+		address, ok := s.address(1)
+		if _, valid := s.port(2); !ok || !valid {
 			return // keepalived skips the block
 		}
 		v.ipFamily = familyOf(address)
@@ -63,11 +63,11 @@ func (x *reader) virtualServer(s *statement) {
 	inner.endVirtual()
 	targets := x.targets(v)
 	if len(v.servers) == 0 {
-		x.report(s, "virtual_server %s: left out: it has no real servers", s.word(1))
+		s.report("virtual_server %s: left out: it has no real servers", s.word(1))
 		return
 	}
 	if v.unset && slices.ContainsFunc(targets, func(t target) bool { return t.mark == 0 }) {
-		x.report(s, "virtual_server %s: no protocol: it is UDP, as for keepalived", s.word(1))
+		s.report("virtual_server %s: no protocol: it is UDP, as for keepalived", s.word(1))
 	}
 	base := x.base(v)
 	added := len(x.services)
@@ -77,7 +77,7 @@ func (x *reader) virtualServer(s *statement) {
 		}
 	}
 	if added < len(x.services) {
-		x.services[added].first, x.services[added].end = first, len(x.findings)
+		x.services[added].first, x.services[added].end = first, len(x.findings.all)
 	}
 }
 
@@ -119,7 +119,7 @@ func (x *reader) sameFamily(r *server) bool {
 		x.v.ipFamily = familyOf(r.address)
 	}
 	if x.v.ipFamily != familyOf(r.address) {
-		x.report(r.statement, "%s %s: left out, as by keepalived: it isn't of the virtual server's address family",
+		r.report("%s %s: left out, as by keepalived: it isn't of the virtual server's address family",
 			r.keyword(), r.address)
 		return false
 	}
@@ -144,7 +144,7 @@ var schedulers = map[string]struct {
 // scheduler reads the name of a scheduler; keepalived ignores one that it doesn't know.
 func (x *reader) scheduler(s *statement) {
 	if _, known := schedulers[s.word(1)]; !known && !slices.Contains([]string{"rr", "wrr", "lc", "wlc", "sh", "mh"}, s.word(1)) {
-		x.report(s, "%s %s: keepalived ignores it: there is no scheduler of this name, and the default is wlc",
+		s.report("%s %s: keepalived ignores it: there is no scheduler of this name, and the default is wlc",
 			s.keyword(), s.word(1))
 		return
 	}
@@ -163,7 +163,7 @@ func (v *virtual) algorithm() string {
 func (x *reader) schedulerFlag(s *statement) {
 	of, flag, _ := strings.Cut(s.keyword(), "-")
 	if of != "flag" && of != x.v.algorithm() {
-		x.report(s, "%s: keepalived ignores it: it doesn't follow lb_algo %s", s.keyword(), of)
+		s.report("%s: keepalived ignores it: it doesn't follow lb_algo %s", s.keyword(), of)
 		return
 	}
 	switch flag {
@@ -188,7 +188,7 @@ func (im *importer) schedule(v *virtual, to *lb.Service) {
 		known bool
 	}{{v.port, hashes}, {v.fallback, algorithm == "mh"}, {v.other, false}} {
 		if flag.statement != nil && !flag.known {
-			im.report(flag.statement, "%s: there is no counterpart with the scheduler %s", flag.keyword(), algorithm)
+			flag.report("%s: there is no counterpart with the scheduler %s", flag.keyword(), algorithm)
 		}
 	}
 	near, known := schedulers[algorithm]
@@ -197,10 +197,10 @@ func (im *importer) schedule(v *virtual, to *lb.Service) {
 		to.Affinity = lb.AffinityClient // IPVS hashes the client's address
 	case algorithm == "mh":
 	case algorithm == "sh" && v.port != nil:
-		im.report(v.port, "%s: the scheduler is maglev, which hashes the client's port too", v.port.keyword())
+		v.port.report("%s: the scheduler is maglev, which hashes the client's port too", v.port.keyword())
 	case known:
 		to.Scheduler = near.nearest
-		im.report(v.scheduler, "scheduler %s: %s: the nearest is %s", algorithm, near.text, near.nearest)
+		v.scheduler.report("scheduler %s: %s: the nearest is %s", algorithm, near.text, near.nearest)
 	default:
 		_ = to.Scheduler.UnmarshalText([]byte(algorithm)) // has the same names
 	}
@@ -214,9 +214,9 @@ func (x *reader) protocol(s *statement) {
 		x.v.protocol, x.v.unset = lb.UDP, false
 	case "SCTP":
 		x.v.protocol, x.v.unset = 0, false
-		x.report(s, "protocol %s: only TCP and UDP are balanced", s.word(1))
+		s.report("protocol %s: only TCP and UDP are balanced", s.word(1))
 	default:
-		x.report(s, "protocol %s: keepalived ignores it: it knows TCP, UDP and SCTP", s.word(1))
+		s.report("protocol %s: keepalived ignores it: it knows TCP, UDP and SCTP", s.word(1))
 	}
 }
 
@@ -224,7 +224,7 @@ func (x *reader) protocol(s *statement) {
 func (x *reader) readFamily(s *statement) {
 	f := ipFamilies[s.word(1)]
 	if f == 0 || x.v.ipFamily != 0 && x.v.ipFamily != f {
-		x.report(s, "ip_family %s: keepalived ignores it: the virtual server or an earlier directive is of another family",
+		s.report("ip_family %s: keepalived ignores it: the virtual server or an earlier directive is of another family",
 			s.word(1))
 		return
 	}
@@ -244,13 +244,13 @@ func (x *reader) persistenceTimeout(s *statement) {
 		x.v.persistence = defaultPersistence
 		return
 	}
-	n, ok := x.number(s, 1, 1, maxPersistence, false)
+	n, ok := s.number(1, 1, maxPersistence, false)
 	if !ok {
 		return
 	}
 	timeout := time.Duration(n) * time.Second
 	if timeout > lb.MaxAffinityTimeout {
-		x.report(s, "persistence_timeout %d: affinityTimeout is at most %s", n, duration(lb.MaxAffinityTimeout))
+		s.report("persistence_timeout %d: affinityTimeout is at most %s", n, duration(lb.MaxAffinityTimeout))
 	}
 	x.v.persistence = min(timeout, lb.MaxAffinityTimeout)
 }
@@ -266,15 +266,15 @@ func (x *reader) granularity(s *statement) {
 		}
 	}
 	if f == 6 {
-		if _, ok := x.number(s, 1, 1, 128, false); !ok {
+		if _, ok := s.number(1, 1, 128, false); !ok {
 			return
 		}
 	} else if strings.Trim(s.word(1), "0123456789.") != "" {
-		x.report(s, "persistence_granularity %s: keepalived ignores it: want a mask such as 255.255.255.255", s.word(1))
+		s.report("persistence_granularity %s: keepalived ignores it: want a mask such as 255.255.255.255", s.word(1))
 		return
 	}
 	if s.word(1) != map[family]string{4: "255.255.255.255", 6: "128"}[f] {
-		x.report(s, "persistence_granularity %s: clients are addresses, not networks", s.word(1))
+		s.report("persistence_granularity %s: clients are addresses, not networks", s.word(1))
 	}
 	x.v.ipFamily = f
 	if x.v.persistence == 0 {
@@ -285,7 +285,7 @@ func (x *reader) granularity(s *statement) {
 // readQuorum reads the weight that a virtual server needs.
 func (x *reader) readQuorum(s *statement) {
 	x.v.quorumAt, x.v.quorum = s, 1
-	if n, ok := x.number(s, 1, 1, math.MaxUint32, true); ok {
+	if n, ok := s.number(1, 1, math.MaxUint32, true); ok {
 		x.v.quorum = n
 	}
 }
@@ -307,7 +307,7 @@ func (im *importer) minHealthy(v *virtual) int {
 		return 1
 	}
 	if v.sorry != nil {
-		im.report(v.quorumAt, "quorum %d: the sorry_server is used while no real server is: minHealthy is 1", v.quorum)
+		v.quorumAt.report("quorum %d: the sorry_server is used while no real server is: minHealthy is 1", v.quorum)
 		return 1
 	}
 	weights := make([]int, len(v.servers))
@@ -322,7 +322,7 @@ func (im *importer) minHealthy(v *virtual) int {
 		n++
 	}
 	n = max(1, n)
-	im.report(v.quorumAt, "quorum %d: minHealthy %d counts backends, not their weights, and BGP withdraws the VIP below it", v.quorum, n)
+	v.quorumAt.report("quorum %d: minHealthy %d counts backends, not their weights, and BGP withdraws the VIP below it", v.quorum, n)
 	return n
 }
 
@@ -331,11 +331,11 @@ func (im *importer) addService(v *virtual, s lb.Service, t target) bool {
 	s.VIP, s.FirewallMark = t.VIP, t.mark
 	s.Name = fmt.Sprintf("%s-%s-%d", t.Protocol, t.Address, t.Port)
 	if other, taken := im.taken[t.VIP]; taken {
-		im.report(v.statement, "%s: left out: it is already the VIP of %s:%d", t.VIP, other.File, other.Line)
+		v.report("%s: left out: it is already the VIP of %s:%d", t.VIP, other.File, other.Line)
 		return true
 	}
 	if len(im.services) >= maxServices || len(v.servers) > maxBackends || im.backends+len(v.servers) > maxAllBackends {
-		im.report(v.statement, "%s: left out, and so are further services: %d services with %d backends are the most that are translated",
+		v.report("%s: left out, and so are further services: %d services with %d backends are the most that are translated",
 			t.VIP, maxServices, maxAllBackends)
 		return false
 	}
@@ -346,7 +346,7 @@ func (im *importer) addService(v *virtual, s lb.Service, t target) bool {
 		case s.Forward.Translates():
 			port = server.port
 		default:
-			im.report(server.statement, "%s %s %d: %s doesn't translate ports: packets keep port %d",
+			server.report("%s %s %d: %s doesn't translate ports: packets keep port %d",
 				server.keyword(), server.address, server.port, s.Forward, port)
 		}
 		s.Backends = append(s.Backends, lb.Backend{
@@ -354,7 +354,7 @@ func (im *importer) addService(v *virtual, s lb.Service, t target) bool {
 		})
 	}
 	if other := im.mixed(&s); other != nil {
-		im.report(v.statement, "%s: left out: the firewall mark %d has port %d of %s too, and backends with another port",
+		v.report("%s: left out: the firewall mark %d has port %d of %s too, and backends with another port",
 			t.VIP, t.mark, other.Port, other.VIP)
 		return true
 	}
@@ -363,7 +363,7 @@ func (im *importer) addService(v *virtual, s lb.Service, t target) bool {
 	if ok {
 		if s.Forward == lb.NAT && !im.translates {
 			im.translates = true
-			im.report(v.statement, "NAT: real servers see the node's address in place of the client's, in all services with nat")
+			v.report("NAT: real servers see the node's address in place of the client's, in all services with nat")
 		}
 		im.taken[t.VIP] = v.Place
 		im.backends += len(s.Backends)

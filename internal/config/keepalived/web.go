@@ -26,9 +26,9 @@ func (x *reader) readURL(s *statement) {
 	inner := &reader{importer: x.importer, v: x.v, r: x.r, c: x.c, u: u, probing: x.probing}
 	switch inner.block("url", s); {
 	case u.path == "":
-		x.report(s, "url: keepalived ignores it: it has no path")
+		s.report("url: keepalived ignores it: it has no path")
 	case x.c.url != nil:
-		x.report(s, "url: a check has one: that on line %d is used", x.c.url.Line)
+		s.report("url: a check has one: that on line %d is used", x.c.url.Line)
 	default:
 		x.c.url = u
 	}
@@ -43,17 +43,17 @@ func (im *importer) useURL(c *check) {
 	}
 	switch {
 	case u.inverted != nil:
-		im.report(u.inverted, "regex_no_match: there is no counterpart: the regular expression is left out")
+		u.inverted.report("regex_no_match: there is no counterpart: the regular expression is left out")
 	case u.pattern != nil:
 		im.readPattern(c, u.pattern, u.options)
 	case len(u.options) > 0:
-		im.report(u.options[0], "regex_options: there is no regular expression")
+		u.options[0].report("regex_options: there is no regular expression")
 	}
 }
 
 func (x *reader) httpProtocol(s *statement) {
 	if s.word(1) != "1.1" {
-		x.report(s, "http_protocol %s: requests are of HTTP/1.1", s.word(1))
+		s.report("http_protocol %s: requests are of HTTP/1.1", s.word(1))
 	}
 }
 
@@ -67,7 +67,7 @@ func (x *reader) statusCode(s *statement) {
 			all = all[1:]
 		}
 		if err := set.UnmarshalText([]byte(strings.Join(all, ","))); err != nil || strings.Contains(word, ",") {
-			x.report(s, "status_code %q: keepalived ignores it: want a code or a range from 100 to 599", word)
+			s.report("status_code %q: keepalived ignores it: want a code or a range from 100 to 599", word)
 			continue
 		}
 		x.u.status = set
@@ -78,7 +78,7 @@ func (x *reader) statusCode(s *statement) {
 func (im *importer) readPattern(c *check, s *statement, options []*statement) {
 	words := shellWords(s.text)
 	if len(words) != 2 {
-		im.report(s, "regex: left out: want one expression, in quotes if it has spaces")
+		s.report("regex: left out: want one expression, in quotes if it has spaces")
 		return
 	}
 	var flags strings.Builder
@@ -93,19 +93,19 @@ func (im *importer) readPattern(c *check, s *statement, options []*statement) {
 				flags.WriteByte('s')
 			case "ungreedy", "utf", "never_utf", "ucp", "never_ucp": // whether it matches doesn't depend on them
 			default:
-				im.report(o, "regex_options %s: there is no counterpart", option)
+				o.report("regex_options %s: there is no counterpart", option)
 			}
 		}
 	}
 	body := words[1]
 	if strings.Contains(body, "$") && !strings.Contains(flags.String(), "m") {
-		im.report(s, "regex: in RE2, $ is the end of a text, and not also before a last line break")
+		s.report("regex: in RE2, $ is the end of a text, and not also before a last line break")
 	}
 	if flags.Len() > 0 {
 		body = "(?" + flags.String() + ")" + body
 	}
 	if _, err := regexp.Compile(body); err != nil {
-		im.report(s, "regex: left out: it isn't one of RE2: %v", err)
+		s.report("regex: left out: it isn't one of RE2: %v", err)
 		return
 	}
 	c.Body = body

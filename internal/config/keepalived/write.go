@@ -18,13 +18,13 @@ import (
 func (im *importer) write(name string) string {
 	var w writer
 	w.comment("Made by fairlead config import keepalived from " + name)
-	about := make([]bool, len(im.findings)) // a service
+	about := make([]bool, len(im.findings.all)) // a service
 	for _, s := range im.services {
 		for i := s.first; i < s.end; i++ {
 			about[i] = true
 		}
 	}
-	for i, f := range im.findings {
+	for i, f := range im.findings.all {
 		if !about[i] {
 			w.comment(f.String())
 		}
@@ -42,7 +42,7 @@ func (im *importer) write(name string) string {
 	for _, s := range im.services {
 		w.indent = "  "
 		w.comment(fmt.Sprintf("%s:%d: %s", s.origin.File, s.origin.Line, strings.Join(s.origin.words, " ")))
-		for _, f := range im.findings[s.first:s.end] {
+		for _, f := range im.findings.all[s.first:s.end] {
 			w.comment(f.String())
 		}
 		w.service(&s.Service)
