@@ -85,7 +85,7 @@ func (x *reader) readCheck(s *statement) {
 		s.report("%s: left out: it has no url with a path", s.keyword())
 		return
 	case web:
-		x.useURL(c)
+		c.useURL()
 	}
 	if !c.isText() {
 		s.report("%s: left out: it isn't text in UTF-8", s.keyword())
@@ -105,8 +105,8 @@ func (c *check) isText() bool {
 	return utf8.ValidString(strings.Join(texts, " "))
 }
 
-// endCheck completes a check with the settings that it has inherited.
-func (im *importer) endCheck(c *check) {
+// end completes a check with the settings that it has inherited.
+func (c *check) end() {
 	if c.Type == lb.HealthHTTP || c.Type == lb.HealthHTTPS {
 		c.Host = cmp.Or(c.Host, c.host)
 	}
@@ -148,58 +148,56 @@ func (im *importer) endCheck(c *check) {
 }
 
 // connectIP reads the address that is probed.
-func (x *reader) connectIP(s *statement) {
+func (c *check) connectIP(s *statement) {
 	a, ok := s.address(1)
 	if !ok {
 		return
 	}
 	if err := lb.CheckAddress(a); err != nil {
-		s.report("connect_ip: the backend's address %s is probed: %v", x.r.address, err)
-	} else if a != x.r.address {
-		x.c.address = a
+		s.report("connect_ip: the backend's address %s is probed: %v", c.server.address, err)
+	} else if a != c.server.address {
+		c.address = a
 	}
 }
 
-func (x *reader) connectPort(s *statement) {
-	if n, ok := s.number(1, 1, math.MaxUint16, true); ok && x.c.Type != lb.HealthICMP {
-		x.c.Port = uint16(n)
+func (c *check) connectPort(s *statement) {
+	if n, ok := s.number(1, 1, math.MaxUint16, true); ok && c.Type != lb.HealthICMP {
+		c.Port = uint16(n)
 	}
 }
 
 // dnsName reads the name of a query. keepalived uses the first one, and takes a first label of one
 // letter for an empty one.
-func (x *reader) dnsName(s *statement) {
+func (c *check) dnsName(s *statement) {
 	name := s.word(1)
 	short := len(name) > 1 && (name[0] == '.' || name[1] == '.')
-	if x.c.DNS.Name != "." || short || strings.Contains(name, "..") {
+	if c.DNS.Name != "." || short || strings.Contains(name, "..") {
 		s.report("name %s: keepalived ignores it: there is another, or a label that it takes for empty", name)
 		return
 	}
-	x.c.DNS.Name = cmp.Or(name, ".")
+	c.DNS.Name = cmp.Or(name, ".")
 }
 
-func (x *reader) dnsType(s *statement) {
+func (c *check) dnsType(s *statement) {
 	word := strings.ToUpper(s.word(1))
 	if !slices.Contains([]string{"A", "NS", "CNAME", "SOA", "MX", "TXT", "AAAA"}, word) {
-		s.report("type %s: %s is queried: keepalived ignores it, or it has no counterpart", s.word(1), x.c.DNS.Type)
+		s.report("type %s: %s is queried: keepalived ignores it, or it has no counterpart", s.word(1), c.DNS.Type)
 		return
 	}
-	_ = x.c.DNS.Type.UnmarshalText([]byte(word)) // has the same names
+	_ = c.DNS.Type.UnmarshalText([]byte(word)) // has the same names
 }
 
-func (x *reader) payload(s *statement) { x.readPayload(s, &x.c.Send) }
-
-func (x *reader) reply(s *statement) {
+func (c *check) reply(s *statement) {
 	if len(s.words) == 1 {
 		s.report("require_reply: an answer is required only with expect, the text that it has to contain")
 		return
 	}
 	s.report("require_reply: expect may be anywhere in an answer, not only at its beginning")
-	x.readPayload(s, &x.c.Expect)
+	s.payload(&c.Expect)
 }
 
-// readPayload reads hexadecimal bytes, of which only one-digit bytes need white space around them.
-func (im *importer) readPayload(s *statement, to *lb.Payload) {
+// payload reads hexadecimal bytes, of which only one-digit bytes need white space around them.
+func (s *statement) payload(to *lb.Payload) {
 	var text strings.Builder
 	for _, word := range s.words[1:] {
 		for ; word != ""; word = word[min(2, len(word)):] {
@@ -216,7 +214,7 @@ func (im *importer) readPayload(s *statement, to *lb.Payload) {
 
 // health returns the check of a service, the first that a real server has, and sets
 // the monitor addresses and ports of backends.
-func (im *importer) health(v *virtual, svc *lb.Service) *lb.HealthCheck {
+func (v *virtual) health(svc *lb.Service) *lb.HealthCheck {
 	var used *check
 	var common lb.HealthCheck
 	var port uint16

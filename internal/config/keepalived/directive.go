@@ -78,26 +78,26 @@ var blocks = map[string][]directive{
 	"global_defs": globalDirectives,
 	"virtual_server": slices.Concat(serverDirectives, probingDirectives(alwaysAlpha), []directive{
 		{"lb_algo lvs_sched", 1, 1, approximated, "`scheduler`: `rr`, `wrr`, `lc`, `wlc` (the default), `sh`; `mh`: " +
-			"`maglev`, with `affinity: client` unless `mh-port` follows; others: the nearest", (*reader).scheduler, ""},
+			"`maglev`, with `affinity: client` unless `mh-port` follows; others: the nearest", ofVirtual((*virtual).readScheduler), ""},
 		{"flag-1 flag-2 flag-3 sh-port sh-fallback mh-port mh-fallback", 0, 0, approximated,
-			"`mh-port` after `lb_algo mh`: no `affinity: client`", (*reader).schedulerFlag, ""},
+			"`mh-port` after `lb_algo mh`: no `affinity: client`", ofVirtual((*virtual).schedulerFlag), ""},
 		{"lb_kind lvs_method", 1, 6, approximated, "`forward`: `NAT` (the default): `nat`, with which servers see the node's " +
 			"address; `DR`: `l2dsr`; `TUN`: `ipip`, with `type gue`: `gue`",
-			func(x *reader, s *statement) { x.readMethod(s, &x.v.method) }, ""},
-		{"protocol", 1, 1, translated, "`protocol`: `TCP`, `UDP` (the default); SCTP is left out", (*reader).protocol, ""},
-		{"ip_family", 1, 1, translated, "selects among the addresses of a firewall mark", (*reader).readFamily, ""},
+			func(x *reader, s *statement) { x.v.method.read(s) }, ""},
+		{"protocol", 1, 1, translated, "`protocol`: `TCP`, `UDP` (the default); SCTP is left out", ofVirtual((*virtual).readProtocol), ""},
+		{"ip_family", 1, 1, translated, "selects among the addresses of a firewall mark", ofVirtual((*virtual).readFamily), ""},
 		{"persistence_timeout", 0, 1, translated, "`affinity: client` and `affinityTimeout`; 6m without a number",
-			(*reader).persistenceTimeout, ""},
+			ofVirtual((*virtual).persistenceTimeout), ""},
 		{"persistence_granularity", 1, 1, approximated, "`affinity: client`: clients are addresses, not networks",
-			(*reader).granularity, ""},
+			ofVirtual((*virtual).granularity), ""},
 		{"weight", 1, 1, translated, "`weight` of real servers without one",
 			count(1, maxWeight, func(x *reader) *int { return &x.v.weight }), ""},
-		{"quorum", 1, 1, approximated, "`minHealthy`: the fewest backends whose weights reach it", (*reader).readQuorum, ""},
+		{"quorum", 1, 1, approximated, "`minHealthy`: the fewest backends whose weights reach it", ofVirtual((*virtual).readQuorum), ""},
 		{"real_server", 1, 2, translated, "a backend", (*reader).realServer, "real_server"},
 		{"sorry_server", 1, 2, approximated, "a backend with `backup: true`, used while no other is, whatever the quorum",
-			(*reader).sorryServer, ""},
-		{"sorry_server_lvs_method", 1, 6, approximated, "a service has one method", (*reader).sorryMethod, ""},
-		{"sorry_server_inhibit", 0, 0, translated, "a backup keeps its flows", (*reader).sorryInhibit, ""},
+			ofVirtual((*virtual).sorryServer), ""},
+		{"sorry_server_lvs_method", 1, 6, approximated, "a service has one method", ofVirtual((*virtual).sorryMethod), ""},
+		{"sorry_server_inhibit", 0, 0, translated, "a backup keeps its flows", ofVirtual((*virtual).sorryInhibit), ""},
 		{"inhibit_on_failure", 0, 0, reported, noInhibit, nil, ""},
 		{"ops", 0, 0, reported, "datagrams from one port of a client are a flow, and go to one backend", nil, ""},
 		{"hashed", 0, 0, reported, "it has no effect", nil, ""},
@@ -112,8 +112,8 @@ var blocks = map[string][]directive{
 		{"weight", 1, 1, translated, "`weight`; if any is above 256, all in proportion",
 			count(0, maxWeight, func(x *reader) *int { return &x.r.ownWeight }), ""},
 		{"lvs_method", 1, 6, approximated, "a service has one method, its first real server's",
-			func(x *reader, s *statement) { x.readMethod(s, &x.r.method) }, ""},
-		{"uthreshold", 1, 1, translated, "`maxConnections`", (*reader).upperThreshold, ""},
+			func(x *reader, s *statement) { x.r.method.read(s) }, ""},
+		{"uthreshold", 1, 1, translated, "`maxConnections`", func(x *reader, s *statement) { x.r.upperThreshold(s) }, ""},
 		{"lthreshold", 1, 1, reported, "a backend gets new connections again below maxConnections", nil, ""},
 		{"inhibit_on_failure", 0, 1, reported, noInhibit, (*reader).inhibit, ""},
 		{"notify_up notify_down", 0, 9, reported, noScripts, nil, ""},
@@ -129,11 +129,11 @@ var blocks = map[string][]directive{
 	}),
 	"TCP_CHECK": checkDirectives(),
 	"DNS_CHECK": checkDirectives(
-		directive{"name", 1, 1, translated, "`dns.name`", (*reader).dnsName, ""},
-		directive{"type", 1, 1, translated, "`dns.type`; `RRSIG` and `DNSKEY` have no counterpart", (*reader).dnsType, ""}),
+		directive{"name", 1, 1, translated, "`dns.name`", ofCheck((*check).dnsName), ""},
+		directive{"type", 1, 1, translated, "`dns.type`; `RRSIG` and `DNSKEY` have no counterpart", ofCheck((*check).dnsType), ""}),
 	"UDP_CHECK": checkDirectives(
-		directive{"payload", 0, maxLine, translated, "`send`", (*reader).payload, ""},
-		directive{"require_reply", 0, maxLine, approximated, "`expect`, which may be anywhere in the answer", (*reader).reply, ""},
+		directive{"payload", 0, maxLine, translated, "`send`", func(x *reader, s *statement) { s.payload(&x.c.Send) }, ""},
+		directive{"require_reply", 0, maxLine, approximated, "`expect`, which may be anywhere in the answer", ofCheck((*check).reply), ""},
 		directive{"min_reply_length max_reply_length", 1, 1, reported, "there is no counterpart", nil, ""}),
 	"SMTP_CHECK": checkDirectives(
 		directive{"helo_name", 0, 1, reported, "the server's greeting is not checked", ignore, ""},
@@ -141,7 +141,7 @@ var blocks = map[string][]directive{
 	"HTTP_GET": checkDirectives(
 		directive{"url", 0, 0, approximated, "the first one with a path is probed", (*reader).readURL, "url"},
 		directive{"virtualhost", 0, 1, translated, "`host`", readHost, ""},
-		directive{"http_protocol", 0, 1, approximated, "requests are of HTTP/1.1", (*reader).httpProtocol, ""},
+		directive{"http_protocol", 0, 1, approximated, "requests are of HTTP/1.1", httpProtocol, ""},
 		directive{"enable_sni", 0, 1, approximated, "the host's name is always sent",
 			truth(func(x *reader) **bool { return &x.c.sni }), ""},
 		directive{"fast_recovery", 0, 1, translated, "it is about several URLs",
@@ -151,7 +151,7 @@ var blocks = map[string][]directive{
 	"url": {
 		{"path", 1, 1, translated, "`path`", word(func(x *reader) *string { return &x.u.path }), ""},
 		{"status_code", 0, maxLine, translated, "`expectedCodes`: the codes of all lines; 200-299 by default",
-			(*reader).statusCode, ""},
+			func(x *reader, s *statement) { x.u.statusCode(s) }, ""},
 		{"virtualhost", 0, 1, translated, "`host`", word(func(x *reader) *string { return &x.u.host }), ""},
 		{"regex", 1, maxLine, approximated, "`body`, an expression of RE2",
 			func(x *reader, s *statement) { x.u.pattern = s }, ""},
@@ -233,9 +233,9 @@ func probingDirectives(alpha func(*reader, *statement)) []directive {
 // checkDirectives are the directives of a check: common ones of checks that connect, and its own.
 func checkDirectives(own ...directive) []directive {
 	return slices.Concat(probingDirectives(optionalAlpha), []directive{
-		{"connect_ip", 1, 1, translated, "`monitorAddress`", (*reader).connectIP, ""},
+		{"connect_ip", 1, 1, translated, "`monitorAddress`", ofCheck((*check).connectIP), ""},
 		{"connect_port", 1, 1, translated, "`health.port`, or `monitorPort` where real servers differ",
-			(*reader).connectPort, ""},
+			ofCheck((*check).connectPort), ""},
 		{"bindto bind_port bind_if", 1, 1, reported, noSource, nil, ""},
 		{"fwmark", 1, 1, reported, "probes have no mark of their own", nil, ""},
 		{"log_all_failures", 0, 1, reported, "fairlead backends shows the reason of a failure", nil, ""},
@@ -250,6 +250,16 @@ func alwaysAlpha(x *reader, _ *statement) { x.probing.alpha = new(true) }
 
 // optionalAlpha reads alpha of a real server or a check.
 var optionalAlpha = truth(func(x *reader) **bool { return &x.probing.alpha })
+
+// ofVirtual returns a function that has the virtual server of a block read a statement.
+func ofVirtual(read func(*virtual, *statement)) func(*reader, *statement) {
+	return func(x *reader, s *statement) { read(x.v, s) }
+}
+
+// ofCheck returns a function that has the check of a block read a statement.
+func ofCheck(read func(*check, *statement)) func(*reader, *statement) {
+	return func(x *reader, s *statement) { read(x.c, s) }
+}
 
 // keywords returns the directives of all blocks by block and keyword.
 func keywords() map[string]map[string]*directive {
@@ -298,14 +308,14 @@ func (x *reader) block(name string, of *statement) {
 			if d.read != nil {
 				d.read(x, s)
 			} else {
-				x.leftOut(s, d)
+				d.leaveOut(s)
 			}
 		}
 	}
 }
 
-// leftOut reports a statement that has no counterpart. A block of a name is reported with that.
-func (x *reader) leftOut(s *statement, d *directive) {
+// leaveOut reports a statement that has no counterpart. A block of a name is reported with that.
+func (d *directive) leaveOut(s *statement) {
 	name := s.keyword()
 	if s.block {
 		name = strings.Join(s.words[:min(2, len(s.words))], " ")
@@ -315,10 +325,10 @@ func (x *reader) leftOut(s *statement, d *directive) {
 
 // vrrpInstance reports an instance, and the deprecated place of a directive about IPVS.
 func (x *reader) vrrpInstance(s *statement) {
-	x.leftOut(s, x.keywords[""][s.keyword()])
+	x.keywords[""][s.keyword()].leaveOut(s)
 	for _, inner := range s.body {
 		if inner.keyword() == "lvs_sync_daemon_interface" {
-			x.leftOut(inner, x.keywords["global_defs"]["lvs_sync_daemon"])
+			x.keywords["global_defs"]["lvs_sync_daemon"].leaveOut(inner)
 		}
 	}
 }

@@ -159,32 +159,6 @@ func (im *importer) refuse(s *statement, format string, args ...any) {
 	}
 }
 
-// valid removes from a service the parts that an agent would reject, and reports them. It
-// returns false for a service that is left out.
-func (im *importer) valid(s lb.Service, origin *statement, servers []*server) (lb.Service, bool) {
-	for {
-		found := s.Check()
-		if len(found) == 0 {
-			return s, true
-		}
-		first := found[0]
-		var index int
-		if n, _ := fmt.Sscanf(first.Path, "backends[%d]", &index); n == 1 {
-			servers[index].report("%s %s: left out: %v", servers[index].keyword(), servers[index].word(1), first.Err)
-			s.Backends, servers = slices.Delete(s.Backends, index, index+1), slices.Delete(slices.Clone(servers), index, index+1)
-			s.MinHealthy = max(1, min(s.MinHealthy, len(s.Backends)))
-			continue
-		}
-		if strings.HasPrefix(first.Path, "health.") {
-			origin.report("%s: backends are not checked: %v", s.Name, first)
-			s.Health = nil
-			continue
-		}
-		origin.report("%s: left out: %v", s.Name, first)
-		return s, false
-	}
-}
-
 // printable returns a text on one line, for terminals and YAML comments.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {

@@ -33,7 +33,7 @@ type server struct {
 }
 
 // newServer reads the address and the port of a server; it returns nil if they aren't valid.
-func (x *reader) newServer(s *statement) *server {
+func (v *virtual) newServer(s *statement) *server {
 	address, ok := s.address(1)
 	if !ok {
 		return nil
@@ -42,16 +42,16 @@ func (x *reader) newServer(s *statement) *server {
 	if !ok {
 		return nil
 	}
-	return &server{statement: s, address: address, port: port, ownWeight: -1, method: x.v.method}
+	return &server{statement: s, address: address, port: port, ownWeight: -1, method: v.method}
 }
 
 func (x *reader) realServer(s *statement) {
-	r := x.newServer(s)
+	r := x.v.newServer(s)
 	if r == nil {
 		return
 	}
 	inner := &reader{importer: x.importer, v: x.v, r: r, probing: &r.probing}
-	if inner.block("real_server", s); !x.sameFamily(r) {
+	if inner.block("real_server", s); !x.v.sameFamily(r) {
 		return
 	}
 	for _, other := range x.v.servers {
@@ -64,41 +64,41 @@ func (x *reader) realServer(s *statement) {
 }
 
 // sorryServer reads a sorry_server. A later one replaces it.
-func (x *reader) sorryServer(s *statement) {
-	if r := x.newServer(s); r != nil {
+func (v *virtual) sorryServer(s *statement) {
+	if r := v.newServer(s); r != nil {
 		r.backup, r.ownWeight = true, 1
-		x.v.sorry = r
+		v.sorry = r
 	}
 }
 
-func (x *reader) sorryMethod(s *statement) {
-	if x.sorryInhibit(s); x.v.sorry != nil {
-		x.readMethod(s, &x.v.sorry.method)
+func (v *virtual) sorryMethod(s *statement) {
+	if v.sorryInhibit(s); v.sorry != nil {
+		v.sorry.method.read(s)
 	}
 }
 
 // sorryInhibit reports a statement without a sorry_server in front of it.
-func (x *reader) sorryInhibit(s *statement) {
-	if x.v.sorry == nil {
+func (v *virtual) sorryInhibit(s *statement) {
+	if v.sorry == nil {
 		s.report("%s: keepalived ignores it: there is no sorry_server before it", s.keyword())
 	}
 }
 
 // endServer completes a server with the settings that it inherits from its virtual server.
-func (x *reader) endServer(r *server) {
+func (v *virtual) endServer(r *server) {
 	if r.ownWeight < 0 {
-		r.ownWeight = x.v.weight
+		r.ownWeight = v.weight
 	}
-	r.probing.inherit(&x.v.probing)
+	r.probing.inherit(&v.probing)
 	for _, c := range r.checks {
 		c.probing.inherit(&r.probing)
-		x.endCheck(c)
+		c.end()
 	}
 }
 
-func (x *reader) upperThreshold(s *statement) {
+func (r *server) upperThreshold(s *statement) {
 	if n, ok := s.number(1, 0, math.MaxUint32, true); ok {
-		if x.r.maxConnections = min(n, lb.MaxConnections); n > lb.MaxConnections {
+		if r.maxConnections = min(n, lb.MaxConnections); n > lb.MaxConnections {
 			s.report("uthreshold %d: maxConnections is at most %d", n, lb.MaxConnections)
 		}
 	}
@@ -135,14 +135,14 @@ func (m *method) forward() lb.Forward {
 	}
 }
 
-// readMethod reads a method. keepalived ignores the options of a tunnel if one of them isn't
+// read reads a method. keepalived ignores the options of a tunnel if one of them isn't
 // valid.
-func (x *reader) readMethod(s *statement, to *method) {
+func (m *method) read(s *statement) {
 	if !slices.Contains([]string{"NAT", "DR", "TUN"}, s.word(1)) {
 		s.report("%s %s: keepalived ignores it: it knows NAT, DR and TUN", s.keyword(), s.word(1))
 		return
 	}
-	to.kind = s.word(1)
+	m.kind = s.word(1)
 	tunnel, port, checksum, valid := "ipip", 0, "nocsum", true
 	for i := 2; i < len(s.words) && valid; i++ {
 		switch option := s.word(i); option {
@@ -164,7 +164,7 @@ func (x *reader) readMethod(s *statement, to *method) {
 		s.report("%s: keepalived ignores these options of a tunnel: gue needs a port, ipip has no checksum", s.keyword())
 		return
 	}
-	if to.tunnel = tunnel; to.kind != "TUN" {
+	if m.tunnel = tunnel; m.kind != "TUN" {
 		return
 	}
 	if tunnel == "gre" {
@@ -180,7 +180,7 @@ func (x *reader) readMethod(s *statement, to *method) {
 
 // unifyMethods sets the service's method to its first real server's, and reports servers with
 // another one.
-func (im *importer) unifyMethods(v *virtual) {
+func (v *virtual) unifyMethods() {
 	v.forward = v.servers[0].method.forward()
 	for _, r := range v.servers {
 		if f := r.method.forward(); f != v.forward {
@@ -191,7 +191,7 @@ func (im *importer) unifyMethods(v *virtual) {
 
 // scaleWeights reduces weights above the maximum, with the same proportions as far as whole
 // numbers allow.
-func (im *importer) scaleWeights(v *virtual) {
+func (v *virtual) scaleWeights() {
 	largest := lb.MaxWeight
 	for _, r := range v.servers {
 		largest = max(largest, r.ownWeight)

@@ -50,7 +50,7 @@ func (im *importer) targets(v *virtual) []target {
 	default:
 		text, _, _ := strings.Cut(v.word(1), "-")
 		text, _, _ = strings.Cut(text, "/")
-		return im.addressed(v.statement, text, 2, v.protocol)
+		return v.addressed(text, 2, v.protocol)
 	}
 }
 
@@ -71,7 +71,7 @@ func (im *importer) grouped(v *virtual) []target {
 			break // reported when they are added
 		}
 		if entry.keyword() != "fwmark" {
-			more := im.addressed(entry, entry.keyword(), 1, v.protocol)
+			more := entry.addressed(entry.keyword(), 1, v.protocol)
 			if all = append(all, more...); len(more) > 0 {
 				families[familyOf(more[0].Address)] = true
 			}
@@ -127,7 +127,7 @@ func (im *importer) marked(s *statement, n int, f family) []target {
 
 // addressed returns the VIPs of an address, or of a range of addresses, and of the port that is
 // the n-th parameter. Protocol 0 isn't balanced.
-func (im *importer) addressed(s *statement, address string, n int, protocol lb.Protocol) []target {
+func (s *statement) addressed(address string, n int, protocol lb.Protocol) []target {
 	first, last, valid := addressRange(address)
 	if !valid {
 		s.report("%q: left out: want an address or a range of addresses", address)

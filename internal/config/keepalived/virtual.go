@@ -60,7 +60,7 @@ func (x *reader) virtualServer(s *statement) {
 	}
 	inner := &reader{importer: x.importer, v: v, probing: &v.probing}
 	inner.block("virtual_server", s)
-	inner.endVirtual()
+	v.end()
 	targets := x.targets(v)
 	if len(v.servers) == 0 {
 		s.report("virtual_server %s: left out: it has no real servers", s.word(1))
@@ -69,7 +69,7 @@ func (x *reader) virtualServer(s *statement) {
 	if v.unset && slices.ContainsFunc(targets, func(t target) bool { return t.mark == 0 }) {
 		s.report("virtual_server %s: no protocol: it is UDP, as for keepalived", s.word(1))
 	}
-	base := x.base(v)
+	base := v.base()
 	added := len(x.services)
 	for _, t := range targets {
 		if !x.addService(v, base, t) {
@@ -81,23 +81,22 @@ func (x *reader) virtualServer(s *statement) {
 	}
 }
 
-// endVirtual has the rules that apply at the end of a virtual server, whatever the order in it.
-func (x *reader) endVirtual() {
-	v := x.v
+// end has the rules that apply at the end of a virtual server, whatever the order in it.
+func (v *virtual) end() {
 	switch {
 	case len(v.servers) == 0:
 		return
-	case v.sorry != nil && !x.sameFamily(v.sorry):
+	case v.sorry != nil && !v.sameFamily(v.sorry):
 		v.sorry = nil
 	case v.sorry != nil:
 		v.servers = append(v.servers, v.sorry)
 	}
 	for _, r := range v.servers {
 		r.method.inherit(&v.method)
-		x.endServer(r)
+		v.endServer(r)
 	}
-	x.unifyMethods(v)
-	x.scaleWeights(v)
+	v.unifyMethods()
+	v.scaleWeights()
 	if v.ipFamily > 0 || v.word(1) == "group" {
 		return
 	}
@@ -111,14 +110,14 @@ func (x *reader) endVirtual() {
 
 // sameFamily reports whether a real server or a sorry server has the address family of its
 // virtual server, or may have another because it is tunnelled. It defines an unknown family.
-func (x *reader) sameFamily(r *server) bool {
+func (v *virtual) sameFamily(r *server) bool {
 	if r.method.kind == "TUN" {
 		return true
 	}
-	if x.v.ipFamily == 0 {
-		x.v.ipFamily = familyOf(r.address)
+	if v.ipFamily == 0 {
+		v.ipFamily = familyOf(r.address)
 	}
-	if x.v.ipFamily != familyOf(r.address) {
+	if v.ipFamily != familyOf(r.address) {
 		r.report("%s %s: left out, as by keepalived: it isn't of the virtual server's address family",
 			r.keyword(), r.address)
 		return false
@@ -141,14 +140,14 @@ var schedulers = map[string]struct {
 	"ovf":   {lb.SchedulerWLC, "it fills one backend after the other, where all backends get flows"},
 }
 
-// scheduler reads the name of a scheduler; keepalived ignores one that it doesn't know.
-func (x *reader) scheduler(s *statement) {
+// readScheduler reads the name of a scheduler; keepalived ignores one that it doesn't know.
+func (v *virtual) readScheduler(s *statement) {
 	if _, known := schedulers[s.word(1)]; !known && !slices.Contains([]string{"rr", "wrr", "lc", "wlc", "sh", "mh"}, s.word(1)) {
 		s.report("%s %s: keepalived ignores it: there is no scheduler of this name, and the default is wlc",
 			s.keyword(), s.word(1))
 		return
 	}
-	x.v.scheduler = s
+	v.scheduler = s
 }
 
 // algorithm is the name of the scheduler, as far as it has been read.
@@ -160,24 +159,24 @@ func (v *virtual) algorithm() string {
 }
 
 // schedulerFlag reads a flag, which has an effect only after its scheduler.
-func (x *reader) schedulerFlag(s *statement) {
+func (v *virtual) schedulerFlag(s *statement) {
 	of, flag, _ := strings.Cut(s.keyword(), "-")
-	if of != "flag" && of != x.v.algorithm() {
+	if of != "flag" && of != v.algorithm() {
 		s.report("%s: keepalived ignores it: it doesn't follow lb_algo %s", s.keyword(), of)
 		return
 	}
 	switch flag {
 	case "fallback", "1":
-		x.v.fallback = s
+		v.fallback = s
 	case "port", "2":
-		x.v.port = s
+		v.port = s
 	default:
-		x.v.other = s
+		v.other = s
 	}
 }
 
 // schedule chooses the scheduler.
-func (im *importer) schedule(v *virtual, to *lb.Service) {
+func (v *virtual) schedule(to *lb.Service) {
 	algorithm := v.algorithm()
 	if algorithm == "" {
 		algorithm = "wlc" // keepalived's default
@@ -206,14 +205,14 @@ func (im *importer) schedule(v *virtual, to *lb.Service) {
 	}
 }
 
-func (x *reader) protocol(s *statement) {
+func (v *virtual) readProtocol(s *statement) {
 	switch word := strings.ToUpper(s.word(1)); word {
 	case "TCP":
-		x.v.protocol, x.v.unset = lb.TCP, false
+		v.protocol, v.unset = lb.TCP, false
 	case "UDP":
-		x.v.protocol, x.v.unset = lb.UDP, false
+		v.protocol, v.unset = lb.UDP, false
 	case "SCTP":
-		x.v.protocol, x.v.unset = 0, false
+		v.protocol, v.unset = 0, false
 		s.report("protocol %s: only TCP and UDP are balanced", s.word(1))
 	default:
 		s.report("protocol %s: keepalived ignores it: it knows TCP, UDP and SCTP", s.word(1))
@@ -221,14 +220,14 @@ func (x *reader) protocol(s *statement) {
 }
 
 // readFamily reads ip_family, which keepalived ignores if the family is known already.
-func (x *reader) readFamily(s *statement) {
+func (v *virtual) readFamily(s *statement) {
 	f := ipFamilies[s.word(1)]
-	if f == 0 || x.v.ipFamily != 0 && x.v.ipFamily != f {
+	if f == 0 || v.ipFamily != 0 && v.ipFamily != f {
 		s.report("ip_family %s: keepalived ignores it: the virtual server or an earlier directive is of another family",
 			s.word(1))
 		return
 	}
-	x.v.ipFamily = f
+	v.ipFamily = f
 }
 
 // defaultPersistence is IPVS_SVC_PERSISTENT_TIMEOUT of keepalived, maxPersistence its
@@ -239,9 +238,9 @@ const (
 )
 
 // persistenceTimeout reads a time in seconds; keepalived ignores one that isn't valid.
-func (x *reader) persistenceTimeout(s *statement) {
+func (v *virtual) persistenceTimeout(s *statement) {
 	if len(s.words) == 1 {
-		x.v.persistence = defaultPersistence
+		v.persistence = defaultPersistence
 		return
 	}
 	n, ok := s.number(1, 1, maxPersistence, false)
@@ -252,13 +251,13 @@ func (x *reader) persistenceTimeout(s *statement) {
 	if timeout > lb.MaxAffinityTimeout {
 		s.report("persistence_timeout %d: affinityTimeout is at most %s", n, duration(lb.MaxAffinityTimeout))
 	}
-	x.v.persistence = min(timeout, lb.MaxAffinityTimeout)
+	v.persistence = min(timeout, lb.MaxAffinityTimeout)
 }
 
 // granularity reads the mask of an IPv4 client's address, or the length of an IPv6 one's. It
 // defines an unknown address family, and makes the service persistent.
-func (x *reader) granularity(s *statement) {
-	f := x.v.ipFamily
+func (v *virtual) granularity(s *statement) {
+	f := v.ipFamily
 	if f == 0 {
 		f = 6
 		if strings.Contains(s.word(1), ".") {
@@ -276,24 +275,24 @@ func (x *reader) granularity(s *statement) {
 	if s.word(1) != map[family]string{4: "255.255.255.255", 6: "128"}[f] {
 		s.report("persistence_granularity %s: clients are addresses, not networks", s.word(1))
 	}
-	x.v.ipFamily = f
-	if x.v.persistence == 0 {
-		x.v.persistence = defaultPersistence
+	v.ipFamily = f
+	if v.persistence == 0 {
+		v.persistence = defaultPersistence
 	}
 }
 
 // readQuorum reads the weight that a virtual server needs.
-func (x *reader) readQuorum(s *statement) {
-	x.v.quorumAt, x.v.quorum = s, 1
+func (v *virtual) readQuorum(s *statement) {
+	v.quorumAt, v.quorum = s, 1
 	if n, ok := s.number(1, 1, math.MaxUint32, true); ok {
-		x.v.quorum = n
+		v.quorum = n
 	}
 }
 
 // base returns the common fields of a virtual server's services.
-func (im *importer) base(v *virtual) lb.Service {
-	base := lb.Service{Forward: v.forward, MinHealthy: im.minHealthy(v)}
-	im.schedule(v, &base)
+func (v *virtual) base() lb.Service {
+	base := lb.Service{Forward: v.forward, MinHealthy: v.minHealthy()}
+	v.schedule(&base)
 	if v.persistence > 0 {
 		base.Affinity, base.AffinityTimeout = lb.AffinityClient, v.persistence
 	}
@@ -302,7 +301,7 @@ func (im *importer) base(v *virtual) lb.Service {
 
 // minHealthy returns the smallest number of backends whose weights reach the quorum. A backup is
 // one backend, for which the VIP is announced too.
-func (im *importer) minHealthy(v *virtual) int {
+func (v *virtual) minHealthy() int {
 	if v.quorum == 1 {
 		return 1
 	}
@@ -358,8 +357,8 @@ func (im *importer) addService(v *virtual, s lb.Service, t target) bool {
 			t.VIP, t.mark, other.Port, other.VIP)
 		return true
 	}
-	s.Health = im.health(v, &s)
-	s, ok := im.valid(s, v.statement, v.servers)
+	s.Health = v.health(&s)
+	s, ok := v.valid(s)
 	if ok {
 		if s.Forward == lb.NAT && !im.translates {
 			im.translates = true
@@ -370,6 +369,33 @@ func (im *importer) addService(v *virtual, s lb.Service, t target) bool {
 		im.services = append(im.services, service{Service: s, origin: v.statement})
 	}
 	return true
+}
+
+// valid removes from a service the parts that an agent would reject, and reports them. It
+// returns false for a service that is left out.
+func (v *virtual) valid(s lb.Service) (lb.Service, bool) {
+	servers := slices.Clone(v.servers)
+	for {
+		found := s.Check()
+		if len(found) == 0 {
+			return s, true
+		}
+		first := found[0]
+		var index int
+		if n, _ := fmt.Sscanf(first.Path, "backends[%d]", &index); n == 1 {
+			servers[index].report("%s %s: left out: %v", servers[index].keyword(), servers[index].word(1), first.Err)
+			s.Backends, servers = slices.Delete(s.Backends, index, index+1), slices.Delete(servers, index, index+1)
+			s.MinHealthy = max(1, min(s.MinHealthy, len(s.Backends)))
+			continue
+		}
+		if strings.HasPrefix(first.Path, "health.") {
+			v.report("%s: backends are not checked: %v", s.Name, first)
+			s.Health = nil
+			continue
+		}
+		v.report("%s: left out: %v", s.Name, first)
+		return s, false
+	}
 }
 
 // mixed returns a service of the same firewall mark that can't be one IPVS service with s: packets

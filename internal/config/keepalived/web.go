@@ -34,8 +34,8 @@ func (x *reader) readURL(s *statement) {
 	}
 }
 
-// useURL sets a check's fields of its URL.
-func (im *importer) useURL(c *check) {
+// useURL sets the fields of the check's URL.
+func (c *check) useURL() {
 	u := c.url
 	c.Path, c.Host, c.Status = u.path, u.host, u.status
 	if len(c.Status) == 0 {
@@ -45,13 +45,13 @@ func (im *importer) useURL(c *check) {
 	case u.inverted != nil:
 		u.inverted.report("regex_no_match: there is no counterpart: the regular expression is left out")
 	case u.pattern != nil:
-		im.readPattern(c, u.pattern, u.options)
+		c.readPattern(u.pattern, u.options)
 	case len(u.options) > 0:
 		u.options[0].report("regex_options: there is no regular expression")
 	}
 }
 
-func (x *reader) httpProtocol(s *statement) {
+func httpProtocol(_ *reader, s *statement) {
 	if s.word(1) != "1.1" {
 		s.report("http_protocol %s: requests are of HTTP/1.1", s.word(1))
 	}
@@ -59,23 +59,23 @@ func (x *reader) httpProtocol(s *statement) {
 
 // statusCode adds codes and ranges to the codes of earlier lines. keepalived ignores words that
 // aren't valid.
-func (x *reader) statusCode(s *statement) {
+func (u *url) statusCode(s *statement) {
 	for _, word := range s.words[1:] {
 		var set lb.StatusSet
-		all := append(strings.Split(x.u.status.String(), ","), word)
-		if len(x.u.status) == 0 {
+		all := append(strings.Split(u.status.String(), ","), word)
+		if len(u.status) == 0 {
 			all = all[1:]
 		}
 		if err := set.UnmarshalText([]byte(strings.Join(all, ","))); err != nil || strings.Contains(word, ",") {
 			s.report("status_code %q: keepalived ignores it: want a code or a range from 100 to 599", word)
 			continue
 		}
-		x.u.status = set
+		u.status = set
 	}
 }
 
 // readPattern reads a regular expression with a shell's quotes and escapes.
-func (im *importer) readPattern(c *check, s *statement, options []*statement) {
+func (c *check) readPattern(s *statement, options []*statement) {
 	words := shellWords(s.text)
 	if len(words) != 2 {
 		s.report("regex: left out: want one expression, in quotes if it has spaces")
