@@ -33,7 +33,7 @@ func (s *scriptedSource) Config() *config.Config {
 	}
 }
 
-func (s *scriptedSource) State() config.State                      { return config.State{} }
+func (s *scriptedSource) State() source.File                       { return source.File{} }
 func (s *scriptedSource) Reload() error                            { return nil }
 func (s *scriptedSource) Shutdown(context.Context) source.Shutdown { return s.plan }
 func (s *scriptedSource) Forget() error                            { return nil }

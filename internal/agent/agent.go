@@ -39,7 +39,7 @@ type Source interface {
 	// Config is the configuration in force: the node's own settings.
 	Config() *config.Config
 	// State describes the configuration file; Reload reads it again.
-	State() config.State
+	State() source.File
 	Reload() error
 	// Shutdown plans the end of the agent after SIGTERM. If ctx ends before the plan
 	// is known, another agent takes over.

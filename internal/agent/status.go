@@ -20,7 +20,7 @@ import (
 func (a *Agent) Describe() observe.Status {
 	status := observe.Status{
 		Version: version.Version, Commit: version.Commit(), Node: a.Source.Config().Node.Name, Kernel: a.Kernel,
-		Started: a.Started, Listen: web.Address(a.Page), Config: observe.Config(a.Source.State()),
+		Started: a.Started, Listen: web.Address(a.Page), Config: a.Source.State(),
 		DataPlane: a.Plane.Describe(),
 	}
 	followed := a.Source.Followed()

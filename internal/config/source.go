@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/host/file"
+	"fairlead.io/fairlead/internal/source"
 )
 
 // configuration is *Config or *Reflector.
@@ -50,7 +51,7 @@ type Source[C configuration[C]] struct {
 	config C
 	// state is without the digest, which State computes: the agent applies a large file
 	// meanwhile.
-	state  State
+	state  source.File
 	digest func() string
 }
 
@@ -82,20 +83,6 @@ func (p *pending) wait(text string) time.Duration {
 	return min(quietTime-now.Sub(p.last), patience-now.Sub(p.first))
 }
 
-// State is the state of the file. It has the fields of observe.Config.
-type State struct {
-	// Path is absolute.
-	Path string
-	// Digest is the SHA-256 of the running configuration's bytes in hexadecimal, Loaded
-	// when it was read.
-	Digest string
-	Loaded time.Time
-	// Error is the reason for refusing the current file, and Refused the time; both are
-	// zero if the file is the running configuration.
-	Error   string
-	Refused time.Time
-}
-
 // Open reads a file for the first time and parses it, for example by ParseKubernetes.
 func Open[C configuration[C]](path string, log *slog.Logger, parse func(name, text string) (C, error)) (*Source[C], error) {
 	absolute, err := filepath.Abs(path)
@@ -110,7 +97,7 @@ func Open[C configuration[C]](path string, log *slog.Logger, parse func(name, te
 	if err != nil {
 		return nil, err
 	}
-	s := &Source[C]{path: absolute, parse: parse, log: log, state: State{Path: absolute}}
+	s := &Source[C]{path: absolute, parse: parse, log: log, state: source.File{Path: absolute}}
 	s.accept(config, text)
 	return s, nil
 }
@@ -132,7 +119,7 @@ func (s *Source[C]) Config() C {
 }
 
 // State returns the state of the file.
-func (s *Source[C]) State() State {
+func (s *Source[C]) State() source.File {
 	s.mu.Lock()
 	state, digest := s.state, s.digest
 	s.mu.Unlock()
@@ -258,7 +245,7 @@ func (s *Source[C]) accept(config C, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.config = config
-	s.state = State{Path: s.path, Loaded: time.Now()}
+	s.state = source.File{Path: s.path, Loaded: time.Now()}
 	s.digest = sync.OnceValue(func() string { return digest(text) })
 }
 

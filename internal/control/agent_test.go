@@ -19,6 +19,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/source"
 	agenttest "fairlead.io/fairlead/test/agent"
 	"fairlead.io/fairlead/test/fake"
 )
@@ -54,7 +55,7 @@ func startAgent(t testing.TB) *testAgent {
 	a := &testAgent{t: t, socket: filepath.Join(t.TempDir(), "agent.sock")}
 	a.Agent = agenttest.New(t, observe.Status{
 		Version: "v1", Commit: "abc", Node: "lb1", Started: started,
-		Config: observe.Config{Path: "/etc/fairlead.yaml", Digest: "d1", Loaded: started},
+		Config: source.File{Path: "/etc/fairlead.yaml", Digest: "d1", Loaded: started},
 		DataPlane: observe.DataPlane{
 			Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}},
 		},

@@ -22,6 +22,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/source"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
@@ -48,7 +49,7 @@ func TestStatus(t *testing.T) {
 	a.DP.Probe(web, netip.MustParseAddrPort("192.0.2.1:1000"))
 	want := observe.Status{
 		Version: "v1", Commit: "abc", Node: "lb1", PID: os.Getpid(), Started: started,
-		Config:   observe.Config{Path: "/etc/fairlead.yaml", Digest: "d1", Loaded: started},
+		Config:   source.File{Path: "/etc/fairlead.yaml", Digest: "d1", Loaded: started},
 		Revision: 1,
 		DataPlane: observe.DataPlane{
 			Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}},

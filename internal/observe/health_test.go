@@ -156,7 +156,7 @@ type reloadingAgent struct {
 }
 
 func (a *reloadingAgent) Describe() observe.Status {
-	return observe.Status{Config: observe.Config{Digest: fmt.Sprint(a.revision)}}
+	return observe.Status{Config: source.File{Digest: fmt.Sprint(a.revision)}}
 }
 
 func (a *reloadingAgent) Snapshot() store.Snapshot {

@@ -26,8 +26,8 @@ type Status struct {
 	Started time.Time `json:"started"`
 	// Listen is the address of the status page, the metrics and the API over HTTP;
 	// empty without one.
-	Listen string `json:"listen,omitempty"`
-	Config Config `json:"config"`
+	Listen string      `json:"listen,omitempty"`
+	Config source.File `json:"config"`
 	// Kubernetes is how the agent follows its cluster's API server, APIServer how it follows
 	// "fairlead apiserver"; nil for an agent that doesn't.
 	Kubernetes *source.State `json:"kubernetes,omitempty"`
@@ -47,19 +47,6 @@ type Status struct {
 	BGP RouteSummary `json:"bgp"`
 	// Exits are the ways that packets left the data plane, by name.
 	Exits []Exit `json:"exits"`
-}
-
-// Config is how the configuration was last read.
-type Config struct {
-	Path string `json:"path"`
-	// Digest is the SHA-256 of the content that is in force, in hexadecimal;
-	// Loaded is when it came.
-	Digest string    `json:"digest"`
-	Loaded time.Time `json:"loaded"`
-	// Error is why the current file was refused, at the time Refused; empty if the file is in
-	// force.
-	Error   string    `json:"error,omitempty"`
-	Refused time.Time `json:"refused,omitzero"`
 }
 
 // DataPlane is the data plane that forwards the packets.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/source"
 )
 
 // RoleReflector is Status.Role of a route reflector.
@@ -21,7 +22,7 @@ type Reflector struct {
 	// Listen is the address of the metrics; empty without one.
 	Listen string
 	// Config is the outcome of the last reading of the configuration.
-	Config func() Config
+	Config func() source.File
 	// Routes are the reflected routes, and the state of clients and routers.
 	Routes func() Routes
 	// ClientsBack reports whether routers may be connected: clients that were known

@@ -71,7 +71,7 @@ func TestBackendTable(t *testing.T) {
 func TestStatusTable(t *testing.T) {
 	status := observe.Status{
 		Version: "v1", Commit: "abc", Node: "lb1", PID: 12, Started: started, Listen: "127.0.0.1:9571",
-		Config: observe.Config{
+		Config: source.File{
 			Path: "/etc/fairlead/fairlead.yaml", Digest: "0123456789abcdef0123", Loaded: started.Add(time.Minute),
 			Error: "fairlead.yaml:3:1: bad\nfairlead.yaml:9:1: worse", Refused: started.Add(50 * time.Minute),
 		},
@@ -100,7 +100,7 @@ func TestStatusTable(t *testing.T) {
 func TestStatusOfPod(t *testing.T) {
 	status := observe.Status{
 		Version: "v1", Commit: "abc", Node: "lb1", PID: 1, Started: started,
-		Config:    observe.Config{Path: "/etc/fairlead/fairlead.yaml", Digest: "0123456789abcdef0123", Loaded: started},
+		Config:    source.File{Path: "/etc/fairlead/fairlead.yaml", Digest: "0123456789abcdef0123", Loaded: started},
 		DataPlane: observe.DataPlane{Kind: "ipvs", Reason: "data plane xdp: no BPF"},
 		Kubernetes: &source.State{
 			Server: "https://10.96.0.1:443", Reachable: true, Since: started, Synced: started, Objects: 1,

@@ -58,7 +58,7 @@ func Run(ctx context.Context, path, socket string, log *slog.Logger) (err error)
 		Name:        settings.Config().Name,
 		Started:     started,
 		Listen:      web.Address(page),
-		Config:      func() observe.Config { return observe.Config(settings.State()) },
+		Config:      settings.State,
 		Routes:      func() observe.Routes { return reflectedRoutes(core, settings.Config()) },
 		ClientsBack: core.Ready,
 		Refused:     core.Refused,

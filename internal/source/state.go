@@ -50,3 +50,17 @@ func (s *State) Failed(now time.Time, err string) bool {
 	s.Reachable, s.Error = false, err
 	return true
 }
+
+// File is the state of a configuration file.
+type File struct {
+	// Path is absolute.
+	Path string `json:"path"`
+	// Digest is the SHA-256 of the running configuration's bytes in hexadecimal, Loaded
+	// when it was read.
+	Digest string    `json:"digest"`
+	Loaded time.Time `json:"loaded"`
+	// Error is the reason for refusing the current file, and Refused the time; both are
+	// zero if the file is the running configuration.
+	Error   string    `json:"error,omitempty"`
+	Refused time.Time `json:"refused,omitzero"`
+}

@@ -19,6 +19,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/observe/web"
+	"fairlead.io/fairlead/internal/source"
 	agenttest "fairlead.io/fairlead/test/agent"
 	"fairlead.io/fairlead/test/fake"
 )
@@ -40,7 +41,7 @@ type testAgent struct {
 func startAgent(t testing.TB, services int) *testAgent {
 	a := &testAgent{t: t}
 	a.Agent = agenttest.New(t, observe.Status{
-		Version: "v1", Commit: "abc", Node: "lb1", Config: observe.Config{Path: "/etc/fairlead.yaml"},
+		Version: "v1", Commit: "abc", Node: "lb1", Config: source.File{Path: "/etc/fairlead.yaml"},
 		DataPlane: observe.DataPlane{Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}}},
 	})
 	a.DP.Fail = func(_ string, of lb.VIP) error {

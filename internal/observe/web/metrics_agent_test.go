@@ -57,7 +57,7 @@ func status() observe.Status {
 			{Service: "web", From: "Service web, port http", Backends: 3, Answered: time.Unix(1, 0), Problems: []string{"endpoint 10.244.1.2 is this balancer itself"}},
 			{Service: "api", From: "SRV records of api.example", Error: "no response", Awaited: true},
 		},
-		Config: observe.Config{Path: "/etc/fairlead.yaml", Loaded: loaded, Error: "x.yaml:1:2: bad", Refused: loaded.Add(time.Second)},
+		Config: source.File{Path: "/etc/fairlead.yaml", Loaded: loaded, Error: "x.yaml:1:2: bad", Refused: loaded.Add(time.Second)},
 		DataPlane: observe.DataPlane{
 			Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}, {Interface: "eth1", Mode: "generic", Reason: "no driver"}},
 		},
