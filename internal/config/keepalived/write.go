@@ -111,7 +111,10 @@ func yamlOf(v reflect.Value) string {
 	case time.Duration:
 		return duration(value)
 	case netip.Addr:
-		return address(value.String())
+		if value.Is4() {
+			return value.String()
+		}
+		return scalar(value.String())
 	case fmt.Stringer:
 		return scalar(value.String())
 	}
@@ -138,14 +141,6 @@ func scalar(text string) string {
 		}
 	}
 	return strconv.Quote(text)
-}
-
-// address returns an address as YAML, in which colons are quoted.
-func address(text string) string {
-	if strings.Contains(text, ":") {
-		return strconv.Quote(text)
-	}
-	return text
 }
 
 // duration returns for example "5s" or "1h".
