@@ -70,9 +70,9 @@ func openKeyring(files Files, log *slog.Logger) (*keyring, error) {
 	return k, err
 }
 
-// read returns the contents of the files, in the order of names.
+// read returns the contents of the files, in the order of the fields.
 func (k *keyring) read() (texts [][]byte, err error) {
-	for _, name := range k.names() {
+	for _, name := range []string{k.files.Tokens, k.files.Certificate, k.files.Key, k.files.ClientCA} {
 		var text []byte
 		if name != "" {
 			if text, err = file.Read(name); err != nil {
@@ -82,10 +82,6 @@ func (k *keyring) read() (texts [][]byte, err error) {
 		texts = append(texts, text)
 	}
 	return texts, nil
-}
-
-func (k *keyring) names() []string {
-	return []string{k.files.Tokens, k.files.Certificate, k.files.Key, k.files.ClientCA}
 }
 
 func (k *keyring) parse(texts [][]byte) (*credentials, error) {
