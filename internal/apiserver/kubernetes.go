@@ -188,13 +188,8 @@ func (s *kubernetesStore) Reports(ctx context.Context, group string) (map[string
 			continue // its report may be old
 		}
 		var report v1alpha1.BalancerNode
-		known, err := s.report(ctx, n.Name, &report)
-		if err != nil {
+		if all[n.Name], err = reportOf(ctx, s.reports, n.Name, &report, &report.Status); err != nil {
 			return nil, err
-		}
-		all[n.Name] = nil
-		if known {
-			all[n.Name] = &report.Status
 		}
 	}
 	return all, err
@@ -206,13 +201,8 @@ func (s *kubernetesStore) Statistics(ctx context.Context, group string) (map[str
 	nodes, err := s.nodes(ctx, group)
 	for _, n := range nodes {
 		var report v1alpha1.BalancerNodeStatistics
-		known, err := s.report(ctx, n.Name, &report)
-		if err != nil {
+		if all[n.Name], err = reportOf(ctx, s.reports, n.Name, &report, &report.Status); err != nil {
 			return nil, err
-		}
-		all[n.Name] = nil
-		if known {
-			all[n.Name] = &report.Status
 		}
 	}
 	return all, err
@@ -228,10 +218,12 @@ func (s *kubernetesStore) nodes(ctx context.Context, group string) ([]v1alpha1.G
 	return g.Status.Nodes, client.IgnoreNotFound(err)
 }
 
-// report reads the report of a node, if there is one.
-func (s *kubernetesStore) report(ctx context.Context, node string, report client.Object) (known bool, err error) {
-	err = s.reports.Get(ctx, client.ObjectKey{Name: node}, report)
-	return err == nil, client.IgnoreNotFound(err)
+// reportOf reads the report of a node, and returns the status in it; nil if there is no report.
+func reportOf[S any](ctx context.Context, reports client.Reader, node string, report client.Object, status *S) (*S, error) {
+	if err := reports.Get(ctx, client.ObjectKey{Name: node}, report); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return status, nil
 }
 
 // newObject returns a LoadBalancer without a specification.
