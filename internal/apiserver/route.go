@@ -113,12 +113,12 @@ func routes() []route {
 			id: "getLoadBalancerStatus", method: http.MethodGet, path: balancerPath + "/status", summary: "Get the status of a load balancer and of its parts", query: []string{"wait"},
 			answer: "LoadBalancerStatus", successes: []int{http.StatusOK, http.StatusNotModified}, handle: (*server).status,
 		},
+		{
+			id: "listStatuses", method: http.MethodGet, path: statusesPath, summary: "Get the statuses and statistics of all projects that have changed",
+			query: []string{"labelSelector", "since", "wait", "holder"}, answer: "StatusChanges", successes: []int{http.StatusOK, http.StatusNotModified},
+			shared: true, handle: (*server).statuses,
+		},
 	}
-	all = append(all, route{
-		id: "listStatuses", method: http.MethodGet, path: statusesPath, summary: "Get the statuses and statistics of all projects that have changed",
-		query: []string{"labelSelector", "since", "wait", "holder"}, answer: "StatusChanges", successes: []int{http.StatusOK, http.StatusNotModified},
-		shared: true, handle: (*server).statuses,
-	})
 	for _, r := range resources() {
 		for _, method := range r.methods {
 			all = append(all, r.route(method))

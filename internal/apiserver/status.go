@@ -93,12 +93,10 @@ func (s *server) status(ctx context.Context, c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if wait > 0 {
-		if s.waits.take(c.client.name, 1) {
-			defer s.waits.take(c.client.name, -1)
-		} else {
-			wait = 0
-		}
+	if wait > 0 && s.waits.take(c.client.name, 1) {
+		defer s.waits.take(c.client.name, -1)
+	} else {
+		wait = 0
 	}
 	end := time.Now().Add(time.Duration(wait) * time.Second)
 	for {
