@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/apiserver/schema"
@@ -226,7 +225,7 @@ func (s *embeddedStore) List(ctx context.Context, project string, page Page) (*L
 	from := prefix
 	if page.Continue != "" {
 		name, err := base64.RawURLEncoding.DecodeString(page.Continue)
-		if err != nil || len(validation.IsDNS1123Subdomain(string(name))) > 0 {
+		if err != nil || !validSubdomain(string(name)) {
 			return nil, apierrors.NewBadRequest("the continue token is invalid")
 		}
 		from = append(keyOf(project, string(name)), 0) // the next key

@@ -10,7 +10,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -105,14 +104,12 @@ func quoted(names []string) string {
 	return strings.Join(texts, ", ")
 }
 
-var tokenID = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-
 // check returns the error of an invalid field, and decodes the hash.
 func (t *Token) check() error {
 	text, known := strings.CutPrefix(t.Hash, hashPrefix)
 	hash, err := hex.DecodeString(text)
 	switch {
-	case !tokenID.MatchString(t.ID):
+	case !label.MatchString(t.ID):
 		return errors.New("id: want up to 63 of a-z, 0-9 and -, no - at the ends")
 	case !known || err != nil || len(hash) != sha256.Size:
 		return fmt.Errorf("hash: want %s and %d hexadecimal digits", hashPrefix, 2*sha256.Size)
