@@ -53,7 +53,8 @@ func (o *ownership) Holders(address netip.Addr) (owners []Owner) {
 	return owners
 }
 
-// add adds an address to its holder, and reports whether it is the first one of the address.
+// add adds an address to its holder, and reports whether it is the first one of the address. Only assign
+// calls it, which counts the address too.
 func (o *ownership) add(t *holder, h Address) (first bool) {
 	o.owners[t.owner] = t
 	t.held = append(t.held, h)
@@ -66,6 +67,7 @@ func (o *ownership) add(t *holder, h Address) (first bool) {
 }
 
 // remove removes an address from its holder, and reports whether it was the last one of the address.
+// Only unassign calls it.
 func (o *ownership) remove(t *holder, address netip.Addr) (last bool) {
 	t.held = slices.DeleteFunc(t.held, func(h Address) bool { return h.Address == address })
 	if len(t.held) == 0 {

@@ -141,9 +141,9 @@ func (all poolList) wished(r Request) (poolList, error) {
 	return poolList{p}, nil
 }
 
-// assignable removes external pools, in place.
+// assignable returns the pools that are not external.
 func (all poolList) assignable() poolList {
-	return slices.DeleteFunc(all, func(p *pool) bool { return p.External })
+	return slices.DeleteFunc(slices.Clone(all), func(p *pool) bool { return p.External })
 }
 
 // find returns an address with the pool that it is counted in: the named one if that

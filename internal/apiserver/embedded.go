@@ -42,7 +42,8 @@ type embeddedStore struct {
 	*followers
 	holders
 
-	// mu is held by writes. The parts above have locks of their own.
+	// mu is held by writes. Reports, followers and holders have locks of their own; that of the followers is
+	// taken with mu held.
 	mu        sync.Mutex
 	addresses *addresses
 	nodes     map[string]nodeAddresses

@@ -139,7 +139,8 @@ func (o *addressObjects) of(owner alloc.Owner, s lb.Segment) (all []netip.Addr) 
 	return all
 }
 
-// set replaces an object, nil for none.
+// set replaces an object, nil for none. Only Observe calls it, with the lock of the allocations held: the
+// allocator has to follow.
 func (o *addressObjects) set(name string, object *v1alpha1.AssignedAddress) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

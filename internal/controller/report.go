@@ -68,7 +68,10 @@ func (r *reportReconciler) reconcile(ctx context.Context, _ reconcile.Request) (
 		}
 	}
 	objects, err := r.listServed(ctx)
-	if err = errors.Join(err, r.listNodes(ctx, &nodes, &pods)); err != nil {
+	if err == nil {
+		err = r.listNodes(ctx, &nodes, &pods)
+	}
+	if err != nil {
 		return reconcile.Result{}, err
 	}
 	current := currentReports(nodes.Items, pods.Items, reports.Items)

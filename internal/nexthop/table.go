@@ -40,7 +40,8 @@ type table struct {
 	entries map[Target]*entry
 	owners  map[lb.VIP]*owner
 	index   index
-	// stale are the entries to be decided again.
+	// stale are the entries to be decided again. The neighbours share the map: it is cleared, never replaced,
+	// and so are the links of the view.
 	stale map[*entry]struct{}
 	// unsynced means that events may have been lost and nothing that is known
 	// counts, oldAddresses that view.addresses has to be read again.

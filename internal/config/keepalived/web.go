@@ -34,7 +34,7 @@ func (x *reader) readURL(s *statement) {
 	}
 }
 
-// useURL sets the fields of the check's URL.
+// useURL sets the check's fields that its URL has.
 func (c *check) useURL() {
 	u := c.url
 	c.Path, c.Host, c.Status = u.path, u.host, u.status
