@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package wait has means for goroutines to wait: a value whose changes wake its
-// watchers, and the pauses between attempts of an operation that keeps failing.
+// watchers, signals, and the pauses between attempts of an operation that keeps failing.
 package wait
 
 import (
@@ -69,5 +69,13 @@ func (v *Value[T]) Await(ctx context.Context, holds func(T) bool) (T, error) {
 		case <-ctx.Done():
 			return value, context.Cause(ctx)
 		}
+	}
+}
+
+// Signal signals without blocking, by a channel with room for one signal.
+func Signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }

@@ -22,6 +22,7 @@ import (
 
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/version"
+	"fairlead.io/fairlead/internal/wait"
 )
 
 const (
@@ -203,8 +204,8 @@ func (s *Source) replace(listed map[source.Object]object, identity, version stri
 	s.identity, s.version = identity, version
 	s.mu.Unlock()
 	s.saver.Changed()
-	signal(s.wake)
-	signal(s.synced)
+	wait.Signal(s.wake)
+	wait.Signal(s.synced)
 }
 
 // change applies the change of an object.
@@ -217,15 +218,7 @@ func (s *Source) change(o object, deleted bool) {
 	}
 	s.version = o.version
 	s.mu.Unlock()
-	signal(s.wake)
-}
-
-// signal signals without blocking. The channel has room for one signal.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	wait.Signal(s.wake)
 }
 
 // send sends a request over a connection of its own, with the current content of the credential

@@ -26,6 +26,7 @@ import (
 	"fairlead.io/fairlead/internal/source/kube"
 	"fairlead.io/fairlead/internal/source/saved"
 	"fairlead.io/fairlead/internal/spec"
+	"fairlead.io/fairlead/internal/wait"
 )
 
 // Options configure a Follower.
@@ -215,10 +216,7 @@ func (f *Follower) answered(e *followed, backends []lb.Backend, problems []strin
 	if !e.known || !slices.Equal(e.service.Backends, next.Backends) {
 		e.known, e.service = true, next
 		f.saver.Changed()
-		select {
-		case f.Changed <- struct{}{}:
-		default:
-		}
+		wait.Signal(f.Changed)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/spec"
+	"fairlead.io/fairlead/internal/wait"
 )
 
 // Endpoints follows the endpoints of Services of one namespace, by the rules of a Source. It lists and watches the
@@ -99,7 +100,7 @@ func (s *sliceStore) change(change func()) {
 	s.mu.Lock()
 	change()
 	s.mu.Unlock()
-	signal(s.wake)
+	wait.Signal(s.wake)
 }
 
 // note records the result of a request.

@@ -20,6 +20,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/source/saved"
+	"fairlead.io/fairlead/internal/wait"
 )
 
 // Options configure a Source.
@@ -310,15 +311,7 @@ func (s *Source) changed(f watchedList, change func(*Cache)) {
 		s.followSecrets()
 	}
 	s.mu.Unlock()
-	signal(s.wake)
-}
-
-// signal signals without blocking. The channel has room for one signal.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	wait.Signal(s.wake)
 }
 
 // listed records that a list has been read completely.
@@ -328,7 +321,7 @@ func (s *Source) listed(list Object) {
 		l.listed = true
 	}
 	s.mu.Unlock()
-	signal(s.wake)
+	wait.Signal(s.wake)
 }
 
 // synced reports whether all lists have been read once, including lists of referenced Secrets. It

@@ -18,6 +18,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/wait"
 )
 
 // State returns the current state.
@@ -74,7 +75,7 @@ func (s *Source) setDenied(f watchedList, err error) {
 	}
 	if f.kind == KindSecret && apierrors.IsForbidden(err) {
 		l.listed = true
-		signal(s.wake)
+		wait.Signal(s.wake)
 	}
 	if l.denied != err.Error() {
 		l.denied = err.Error()

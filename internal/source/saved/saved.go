@@ -21,6 +21,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/wait"
 )
 
 const (
@@ -97,12 +98,7 @@ func NewSaver(path string, current func() *State, log *slog.Logger) *Saver {
 }
 
 // Changed says that there is a state to save.
-func (s *Saver) Changed() {
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
-}
+func (s *Saver) Changed() { wait.Signal(s.changed) }
 
 // Run saves the state after changes, and once more when ctx ends.
 func (s *Saver) Run(ctx context.Context) {
