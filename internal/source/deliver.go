@@ -40,3 +40,24 @@ func Deliver(ctx context.Context, wake <-chan struct{}, apply func(whole bool) e
 		}
 	}
 }
+
+// Await waits until a condition holds, which may be so after each signal of wake, until a time (zero: without limit), or
+// until ctx ends. It reports whether the condition holds.
+func Await(ctx context.Context, wake <-chan struct{}, until time.Time, holds func() bool) bool {
+	var over <-chan time.Time
+	if !until.IsZero() {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		over = timer.C
+	}
+	for !holds() {
+		select {
+		case <-wake:
+		case <-over:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}

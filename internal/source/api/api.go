@@ -23,7 +23,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/dataplane"
@@ -64,10 +63,8 @@ type Source struct {
 	// transport returns how requests are sent.
 	transport func(*tls.Config) http.RoundTripper
 	// seed is of the digests of objects.
-	seed maphash.Seed
-	// problems and started are used by Run only.
-	problems source.ProblemLog
-	started  time.Time
+	seed   maphash.Seed
+	status *source.Status
 
 	// reporting serializes reports.
 	reporting sync.Mutex
@@ -78,16 +75,14 @@ type Source struct {
 	vips *owner.VIPs
 	// objects are all LoadBalancers; nil before they have been read. Run's connection alone writes it.
 	objects map[source.Object]status
-	state   source.State
 	// peers are the node's BGP peers.
 	peers []netip.Addr
 	// followed is the URL of the server that is being followed; empty for none.
 	followed string
 	// errors are why each server of Options could not be followed.
 	errors []string
-	// version is the server's version of objects, delivered the version of the last accepted
-	// update.
-	version, delivered string
+	// version is the server's version of objects.
+	version string
 	// identity identifies the file of the server.
 	identity string
 }
@@ -108,9 +103,9 @@ func Open(o Options) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{
-		Options: o, wake: make(chan struct{}, 1), synced: make(chan struct{}, 1), transport: newTransport, problems: source.ProblemLog{Log: o.Log},
+		Options: o, wake: make(chan struct{}, 1), synced: make(chan struct{}, 1), transport: newTransport,
 		vips: owner.New(o.MaxServices, o.MaxBackends), errors: make([]string, len(o.Server.URLs)),
-		state: source.State{Server: strings.Join(o.Server.URLs, ", "), Since: time.Now()},
+		status: source.NewStatus(strings.Join(o.Server.URLs, ", "), o.Log),
 	}
 	s.seed = maphash.MakeSeed()
 	s.saver = saved.NewSaver(s.statePath(), s.currentState, o.Log)
@@ -150,10 +145,10 @@ func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error
 	defer parts.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	s.started = time.Now()
+	s.status.Start()
 	parts.Go(func() { s.follow(ctx) })
 	parts.Go(func() { s.repeatReports(ctx) })
-	s.awaitObjects(ctx, apply)
+	s.status.AwaitObjects(ctx, s.wake, s.known, s.saved, apply)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -162,41 +157,24 @@ func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error
 	return nil
 }
 
-// awaitObjects waits until all objects have been read or ctx ends. After source.StartTimeout it
-// applies the saved state, until that is accepted.
-func (s *Source) awaitObjects(ctx context.Context, apply func(source.Update) error) {
-	var restore <-chan time.Time
-	if s.saved != nil {
-		restore = time.After(source.StartTimeout)
-	}
-	for rejected := 0; ; {
-		select {
-		case <-s.wake:
-			return
-		case <-ctx.Done():
-			return
-		case <-restore:
-		}
-		restore = nil
-		if err := apply(source.Update{Whole: true, Changed: s.saved.Services}); err != nil {
-			s.Log.Error("saved state rejected, retrying", "error", err)
-			rejected++
-			restore = time.After(source.RetryDelay().Delay(rejected))
-			continue
-		}
-		s.mu.Lock()
-		s.state.Restored = s.saved.At
-		s.mu.Unlock()
-		s.Log.Warn("API server unreachable, serving the saved state", "saved", s.saved.At, "services", len(s.saved.Services))
-	}
+// known reports whether all objects have been read.
+func (s *Source) known() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.objects != nil
 }
 
 // deliver applies the changed services, or all services.
 func (s *Source) deliver(whole bool, apply func(source.Update) error) error {
 	s.mu.Lock()
-	u, version := s.vips.Flush(), s.version
+	u, version, objects, problems := s.vips.Flush(), s.version, len(s.objects), s.vips.Problems()
 	if whole {
 		u = source.Update{Whole: true, Changed: s.vips.Services()}
+	}
+	for id, o := range s.objects {
+		for _, text := range o.problems {
+			problems = append(problems, v1alpha1.NodeProblem{Object: id.String(), Message: text})
+		}
 	}
 	s.mu.Unlock()
 	if whole || len(u.Changed)+len(u.Removed) > 0 {
@@ -205,44 +183,17 @@ func (s *Source) deliver(whole bool, apply func(source.Update) error) error {
 		}
 		s.saver.Changed()
 	}
-	s.delivering(version)
+	source.SortProblems(problems)
+	s.status.SetObjects(objects, problems)
+	s.status.SetDelivered(v1alpha1.ObservedVersions{LoadBalancers: version})
 	return nil
 }
 
-// delivering updates the state after an update with the objects of a version, and logs new and solved
-// problems.
-func (s *Source) delivering(version string) {
-	s.mu.Lock()
-	s.delivered = version
-	problems := s.vips.Problems()
-	for id, o := range s.objects {
-		for _, text := range o.problems {
-			problems = append(problems, v1alpha1.NodeProblem{Object: id.String(), Message: text})
-		}
-	}
-	source.SortProblems(problems)
-	if s.state.Synced.IsZero() {
-		s.state.Synced = time.Now()
-		s.Log.Info("all objects read", "duration", s.state.Synced.Sub(s.started).Round(time.Millisecond))
-	}
-	s.state.Restored, s.state.Problems, s.state.Objects = time.Time{}, problems, len(s.objects)
-	s.mu.Unlock()
-	s.problems.Update(problems)
-}
-
 // State returns the state of the connection and of the objects.
-func (s *Source) State() source.State {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state
-}
+func (s *Source) State() source.State { return s.status.State() }
 
 // Draining implements source.Reporter: only operators take the node out of service.
 func (s *Source) Draining() bool { return false }
 
 // Delivered implements source.Reporter.
-func (s *Source) Delivered() v1alpha1.ObservedVersions {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return v1alpha1.ObservedVersions{LoadBalancers: s.delivered}
-}
+func (s *Source) Delivered() v1alpha1.ObservedVersions { return s.status.Delivered() }

@@ -76,7 +76,7 @@ func (s *Source) failed(server int, err error) {
 	s.followed = ""
 	s.errors[server] = s.Server.URLs[server] + ": " + err.Error()
 	all := slices.DeleteFunc(slices.Clone(s.errors), func(text string) bool { return text == "" })
-	if s.state.Failed(time.Now(), strings.Join(all, "; ")) {
+	if s.status.Failed(strings.Join(all, "; ")) {
 		s.Log.Warn("API server unreachable", "server", s.Server.URLs[server], "error", err)
 	}
 }
@@ -85,11 +85,9 @@ func (s *Source) failed(server int, err error) {
 func (s *Source) responded(server string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.followed, s.state.Server = server, server
+	s.followed = server
 	clear(s.errors)
-	if s.state.Responded(time.Now()) {
-		s.Log.Info("API server reached", "server", server)
-	}
+	s.status.Responded(server)
 }
 
 // watch follows a server until that fails.

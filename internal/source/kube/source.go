@@ -59,21 +59,16 @@ type Source struct {
 	wake   chan struct{}
 	saver  *saved.Saver
 	checks *healthPorts
-	// problems is used by Run only.
-	problems source.ProblemLog
+	status *source.Status
 
 	followers sync.WaitGroup
 	// startFollower watches a list, with the lock held. stopFollowers stops all of them.
 	startFollower func(watchedList)
 	stopFollowers context.CancelFunc
 
-	mu      sync.Mutex
-	cache   *Cache
-	lists   map[Object]*listState
-	state   source.State
-	started time.Time
-	// delivered are the newest objects of the last update that was accepted.
-	delivered v1alpha1.ObservedVersions
+	mu    sync.Mutex
+	cache *Cache
+	lists map[Object]*listState
 }
 
 // listState is the state of a watched list.
@@ -107,7 +102,7 @@ func Open(o Options) (*Source, error) {
 	s := &Source{
 		Options: o, clients: c, control: control, passwords: passwords{dir: o.StateDir},
 		wake: make(chan struct{}, 1), checks: &healthPorts{log: o.Log, servers: map[uint16]*healthServer{}},
-		cache: NewCache(o.Config), lists: map[Object]*listState{}, problems: source.ProblemLog{Log: o.Log},
+		cache: NewCache(o.Config), lists: map[Object]*listState{}, status: source.NewStatus(cmp.Or(o.Control, o.API).Host, o.Log),
 	}
 	path := filepath.Join(o.StateDir, stateFile)
 	s.saver = saved.NewSaver(path, s.currentState, o.Log)
@@ -142,8 +137,7 @@ func (s *Source) Start(ctx context.Context) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.started = time.Now()
-	s.state.Server, s.state.Since = cmp.Or(s.Control, s.API).Host, s.started
+	s.status.Start()
 	for _, f := range s.watchedLists() {
 		s.startFollower(f)
 	}
@@ -157,7 +151,9 @@ func (s *Source) Addresses(ctx context.Context) (four, six netip.Addr) {
 	if s.saved == nil {
 		until = time.Time{}
 	}
-	s.await(ctx, until, func() bool {
+	source.Await(ctx, s.wake, until, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		four, six = s.cache.Addresses()
 		return s.cache.nodes[s.Node] != nil || s.synced() // which has no such Node
 	})
@@ -165,32 +161,6 @@ func (s *Source) Addresses(ctx context.Context) (four, six netip.Addr) {
 		return s.saved.Four, s.saved.Six
 	}
 	return four, six
-}
-
-// await waits until a condition, which is evaluated with the lock held, holds or until a time
-// (zero: without limit), and reports whether it holds.
-func (s *Source) await(ctx context.Context, until time.Time, holds func() bool) bool {
-	var over <-chan time.Time
-	if !until.IsZero() {
-		timer := time.NewTimer(time.Until(until))
-		defer timer.Stop()
-		over = timer.C
-	}
-	for {
-		s.mu.Lock()
-		ok := holds()
-		s.mu.Unlock()
-		if ok {
-			return true
-		}
-		select {
-		case <-s.wake:
-		case <-over:
-			return false
-		case <-ctx.Done():
-			return false
-		}
-	}
 }
 
 // Run delivers updates until ctx ends, and then stops watching: first all services, once
@@ -201,7 +171,14 @@ func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error
 	defer s.followers.Wait()
 	defer s.stopFollowers()
 	defer s.checks.close()
-	restored := s.awaitSynced(ctx, apply)
+	restored := s.status.AwaitObjects(ctx, s.wake, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.synced()
+	}, s.saved, func(u source.Update) error {
+		u.Routes = &source.Routes{Peers: s.saved.Peers, Policies: s.saved.Policies}
+		return apply(u)
+	})
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -209,30 +186,8 @@ func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error
 	return nil
 }
 
-// awaitSynced waits until every list has been read or ctx ends. From source.StartTimeout on it
-// applies the saved state, until that is accepted, and returns its VIPs.
-func (s *Source) awaitSynced(ctx context.Context, apply func(source.Update) error) (restored []lb.VIP) {
-	var restoreAt time.Time // zero: not
-	if s.saved != nil {
-		restoreAt = s.started.Add(source.StartTimeout)
-	}
-	for rejected := 0; !s.await(ctx, restoreAt, s.synced) && ctx.Err() == nil; {
-		if err := s.restore(apply); err != nil {
-			s.Log.Error("saved state rejected, retrying", "error", err)
-			rejected++
-			restoreAt = time.Now().Add(source.RetryDelay().Delay(rejected))
-			continue
-		}
-		restoreAt = time.Time{}
-		for i := range s.saved.Services {
-			restored = append(restored, s.saved.Services[i].VIP)
-		}
-	}
-	return restored
-}
-
 // run delivers all services and then changes, batching those that arrive meanwhile.
-func (s *Source) run(ctx context.Context, restored []lb.VIP, apply func(source.Update) error) {
+func (s *Source) run(ctx context.Context, restored []lb.Service, apply func(source.Update) error) {
 	var saver sync.WaitGroup
 	defer saver.Wait()
 	saver.Go(func() { s.saver.Run(ctx) })
@@ -241,7 +196,7 @@ func (s *Source) run(ctx context.Context, restored []lb.VIP, apply func(source.U
 		err := s.deliver(change, apply)
 		if err == nil {
 			restored = nil
-			s.setDelivered(change.Newest)
+			s.status.SetDelivered(change.Newest)
 		}
 		return err
 	}, s.Log)
@@ -273,7 +228,7 @@ func (s *Source) deliver(c Change, apply func(source.Update) error) error {
 
 // change returns the cache's changes, or all services. Restored services that are not among these
 // are leaving.
-func (s *Source) change(whole bool, restored []lb.VIP) Change {
+func (s *Source) change(whole bool, restored []lb.Service) Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.cache.Flush()
@@ -281,7 +236,8 @@ func (s *Source) change(whole bool, restored []lb.VIP) Change {
 		return c
 	}
 	c.Whole, c.Changed, c.Removed, c.Routes = true, s.cache.Services(), nil, s.cache.routes
-	for _, vip := range restored {
+	for i := range restored {
+		vip := restored[i].VIP
 		if !slices.ContainsFunc(c.Changed, func(s lb.Service) bool { return s.VIP == vip }) {
 			c.Leaving = append(c.Leaving, vip)
 		}
@@ -289,24 +245,11 @@ func (s *Source) change(whole bool, restored []lb.VIP) Change {
 	return c
 }
 
-// restore applies the saved state.
-func (s *Source) restore(apply func(source.Update) error) error {
-	u := source.Update{Whole: true, Changed: s.saved.Services, Routes: &source.Routes{Peers: s.saved.Peers, Policies: s.saved.Policies}}
-	if err := apply(u); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	s.state.Restored = s.saved.At
-	s.mu.Unlock()
-	s.Log.Warn("API server unreachable, serving the saved state", "saved", s.saved.At, "services", len(u.Changed))
-	return nil
-}
-
 // changed applies a change of a list's objects to the cache.
 func (s *Source) changed(f watchedList, change func(*Cache)) {
 	s.mu.Lock()
 	change(s.cache)
-	s.setReachable(f, time.Now())
+	s.responded(f)
 	if s.cache.routesDirty { // a peer, or this node's labels
 		s.followSecrets()
 	}
@@ -332,7 +275,7 @@ func (s *Source) synced() bool {
 			return false
 		}
 	}
-	return !s.started.IsZero()
+	return len(s.lists) > 0
 }
 
 // followSecrets watches the Secrets that this node's BGPPeers refer to, and no others. It is called with

@@ -23,9 +23,9 @@ import (
 
 // State returns the current state.
 func (s *Source) State() source.State {
+	state := s.status.State()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := s.state
 	var refused []v1alpha1.NodeProblem
 	for list, l := range s.lists {
 		if l.denied != "" {
@@ -37,25 +37,21 @@ func (s *Source) State() source.State {
 	return state
 }
 
-// setReachable records a response of the API server; of the control cluster's, if there are two. It
-// is called with the lock held.
-func (s *Source) setReachable(f watchedList, now time.Time) {
-	if !f.apart && s.state.Responded(now) {
-		s.Log.Info("API server reached", "server", s.state.Server)
+// responded records a response of the API server; of the control cluster's, if there are two.
+func (s *Source) responded(f watchedList) {
+	if !f.apart {
+		s.status.Responded(s.server())
 	}
 }
 
-func (s *Source) responded(f watchedList) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.setReachable(f, time.Now())
-}
+// server returns the URL of the API server, or of the control cluster's.
+func (s *Source) server() string { return cmp.Or(s.Control, s.API).Host }
 
 // watched records that a list is being watched.
 func (s *Source) watched(f watchedList) {
+	s.responded(f)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setReachable(f, time.Now())
 	if l := s.lists[f.list()]; l != nil && l.denied != "" {
 		l.denied = ""
 		s.Log.Info("list watched again", "list", f.list().String())
@@ -66,9 +62,9 @@ func (s *Source) watched(f watchedList) {
 // one whose reachability is recorded. Permissions rarely change soon: a
 // Secret that can't be read counts as missing.
 func (s *Source) setDenied(f watchedList, err error) {
+	s.responded(f)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setReachable(f, time.Now())
 	l := s.lists[f.list()]
 	if l == nil {
 		return // a Secret that no BGPPeer refers to any more
@@ -100,33 +96,18 @@ func (s *Source) failed(f watchedList, err error) {
 		s.setDenied(f, err)
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.state.Failed(time.Now(), err.Error()) {
-		s.Log.Warn("API server unreachable", "server", s.state.Server, "kind", f.kind, "error", err)
+	if s.status.Failed(err.Error()) {
+		s.Log.Warn("API server unreachable", "server", s.server(), "kind", f.kind, "error", err)
 	}
 }
 
-// updateState updates the state after a change of the cache, and logs new and solved problems.
+// updateState updates the state after a change of the cache.
 func (s *Source) updateState() {
 	s.mu.Lock()
-	problems := s.cache.Problems()
-	if s.state.Synced.IsZero() {
-		s.state.Synced = time.Now()
-		s.Log.Info("all objects listed", "duration", s.state.Synced.Sub(s.started).Round(time.Millisecond))
-	}
-	s.state.Restored, s.state.Problems, s.state.Objects = time.Time{}, problems, s.cache.Count()
-	ports := s.cache.HealthPorts()
+	objects, problems, ports := s.cache.Count(), s.cache.Problems(), s.cache.HealthPorts()
 	s.mu.Unlock()
-	s.problems.Update(problems)
+	s.status.SetObjects(objects, problems)
 	s.checks.set(ports)
-}
-
-// setDelivered records that an update with objects up to these versions was accepted.
-func (s *Source) setDelivered(newest v1alpha1.ObservedVersions) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.delivered = newest
 }
 
 // Draining implements source.Reporter: the node is cordoned, being deleted, or shutting down.
@@ -137,11 +118,7 @@ func (s *Source) Draining() bool {
 }
 
 // Delivered implements source.Reporter.
-func (s *Source) Delivered() v1alpha1.ObservedVersions {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.delivered
-}
+func (s *Source) Delivered() v1alpha1.ObservedVersions { return s.status.Delivered() }
 
 const (
 	// appsv1 is the API group of DaemonSets.
