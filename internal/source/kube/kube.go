@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kube is the source of an agent in a Kubernetes cluster. It watches the objects of the API
-// server (watch.go), keeps the parts that this node needs in a Cache (cache.go) and translates
+// server (watch.go, lists.go), keeps the parts that this node needs in a Cache (cache.go) and translates
 // changed objects into services (service.go, backend.go, endpoint.go) and routes (routes.go,
 // policy.go). A Source delivers the changes to the agent, and saves the last state in a file, which
 // an agent serves that starts while the API server is unreachable.

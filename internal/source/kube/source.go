@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -61,23 +60,14 @@ type Source struct {
 	checks *healthPorts
 	status *source.Status
 
-	followers sync.WaitGroup
-	// startFollower watches a list, with the lock held. stopFollowers stops all of them.
-	startFollower func(watchedList)
+	lists *lists
+
+	// followers watch lists, until stopFollowers.
+	followers     sync.WaitGroup
 	stopFollowers context.CancelFunc
 
 	mu    sync.Mutex
 	cache *Cache
-	lists map[Object]*listState
-}
-
-// listState is the state of a watched list.
-type listState struct {
-	stop context.CancelFunc
-	// listed says that the list has been read once, or isn't needed and can't be read.
-	listed bool
-	// denied is why the API server rejects the list; empty if it doesn't.
-	denied string
 }
 
 // Open returns a source with the saved state of an earlier agent.
@@ -99,11 +89,13 @@ func Open(o Options) (*Source, error) {
 	if err := makeDir(o.StateDir); err != nil {
 		return nil, err
 	}
+	server := cmp.Or(o.Control, o.API).Host
 	s := &Source{
 		Options: o, clients: c, control: control, passwords: passwords{dir: o.StateDir},
 		wake: make(chan struct{}, 1), checks: &healthPorts{log: o.Log, servers: map[uint16]*healthServer{}},
-		cache: NewCache(o.Config), lists: map[Object]*listState{}, status: source.NewStatus(cmp.Or(o.Control, o.API).Host, o.Log),
+		cache: NewCache(o.Config), status: source.NewStatus(server, o.Log),
 	}
+	s.lists = &lists{log: o.Log, status: s.status, server: server, wake: s.wake, states: map[Object]*listState{}}
 	path := filepath.Join(o.StateDir, stateFile)
 	s.saver = saved.NewSaver(path, s.currentState, o.Log)
 	if s.saved, err = saved.Load(path, o.Node, func(svc *lb.Service) bool { return len(o.Limits.Check(svc)) == 0 }); err != nil {
@@ -130,17 +122,13 @@ func (s *Source) currentState() *saved.State {
 // Start starts to watch the API server, until ctx or Run ends.
 func (s *Source) Start(ctx context.Context) {
 	ctx, s.stopFollowers = context.WithCancel(ctx)
-	s.startFollower = func(f watchedList) {
+	s.lists.follow = func(f watchedList) context.CancelFunc {
 		ctx, stop := context.WithCancel(ctx)
-		s.lists[f.list()] = &listState{stop: stop}
 		s.followers.Go(func() { s.follow(ctx, f) })
+		return stop
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.status.Start()
-	for _, f := range s.watchedLists() {
-		s.startFollower(f)
-	}
+	s.lists.start(s.watchedLists())
 }
 
 // Addresses returns the node's internal addresses, from the API server or the saved state;
@@ -155,7 +143,7 @@ func (s *Source) Addresses(ctx context.Context) (four, six netip.Addr) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		four, six = s.cache.Addresses()
-		return s.cache.nodes[s.Node] != nil || s.synced() // which has no such Node
+		return s.cache.nodes[s.Node] != nil || s.lists.synced() // which has no such Node
 	})
 	if !four.IsValid() && !six.IsValid() && s.saved != nil {
 		return s.saved.Four, s.saved.Six
@@ -171,11 +159,7 @@ func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error
 	defer s.followers.Wait()
 	defer s.stopFollowers()
 	defer s.checks.close()
-	restored := s.status.AwaitObjects(ctx, s.wake, func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.synced()
-	}, s.saved, func(u source.Update) error {
+	restored := s.status.AwaitObjects(ctx, s.wake, s.lists.synced, s.saved, func(u source.Update) error {
 		u.Routes = &source.Routes{Peers: s.saved.Peers, Policies: s.saved.Policies}
 		return apply(u)
 	})
@@ -247,9 +231,9 @@ func (s *Source) change(whole bool, restored []lb.Service) Change {
 
 // changed applies a change of a list's objects to the cache.
 func (s *Source) changed(f watchedList, change func(*Cache)) {
+	s.lists.responded(f)
 	s.mu.Lock()
 	change(s.cache)
-	s.responded(f)
 	if s.cache.routesDirty { // a peer, or this node's labels
 		s.followSecrets()
 	}
@@ -257,50 +241,20 @@ func (s *Source) changed(f watchedList, change func(*Cache)) {
 	wait.Signal(s.wake)
 }
 
-// listed records that a list has been read completely.
-func (s *Source) listed(list Object) {
-	s.mu.Lock()
-	if l := s.lists[list]; l != nil {
-		l.listed = true
-	}
-	s.mu.Unlock()
-	wait.Signal(s.wake)
-}
-
-// synced reports whether all lists have been read once, including lists of referenced Secrets. It
-// is called with the lock held.
-func (s *Source) synced() bool {
-	for _, l := range s.lists {
-		if !l.listed {
-			return false
-		}
-	}
-	return len(s.lists) > 0
-}
-
 // followSecrets watches the Secrets that this node's BGPPeers refer to, and no others. It is called with
 // the lock held.
 func (s *Source) followSecrets() {
-	wanted := map[string]bool{}
+	wanted := map[Object]watchedList{}
 	for _, p := range sortedObjects[*v1alpha1.BGPPeer](s.cache) {
 		here, _ := s.cache.selectsSelf(p.Spec.NodeSelector)
 		if ref := p.Spec.PasswordSecretRef; ref != nil && here && s.ASN != 0 {
-			wanted[ref.Name] = true
+			f := s.control.secret(s.Namespace, ref.Name)
+			wanted[f.list()] = f
 		}
 	}
-	for name := range wanted {
-		if s.lists[Object{Kind: KindSecret, Name: name}] == nil {
-			s.startFollower(s.control.secret(s.Namespace, name))
-		}
+	for _, list := range s.lists.setSecrets(wanted) {
+		s.cache.Delete(list)
 	}
-	maps.DeleteFunc(s.lists, func(list Object, l *listState) bool {
-		unneeded := list.Kind == KindSecret && !wanted[list.Name]
-		if unneeded {
-			l.stop()
-			s.cache.Delete(list)
-		}
-		return unneeded
-	})
 }
 
 // Leaving returns why no other agent will follow on this node after this one stops; empty if
@@ -308,7 +262,7 @@ func (s *Source) followSecrets() {
 func (s *Source) Leaving() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.synced() {
+	if !s.lists.synced() {
 		return ""
 	}
 	return s.cache.Leaving()

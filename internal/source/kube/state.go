@@ -6,9 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"slices"
 	"time"
@@ -18,87 +16,13 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/source"
-	"fairlead.io/fairlead/internal/wait"
 )
 
 // State returns the current state.
 func (s *Source) State() source.State {
 	state := s.status.State()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var refused []v1alpha1.NodeProblem
-	for list, l := range s.lists {
-		if l.denied != "" {
-			refused = append(refused, v1alpha1.NodeProblem{Object: list.String(), Message: "can't be watched: " + l.denied})
-		}
-	}
-	source.SortProblems(refused)
-	state.Problems = slices.Concat(refused, state.Problems)
+	state.Problems = slices.Concat(s.lists.refused(), state.Problems)
 	return state
-}
-
-// responded records a response of the API server; of the control cluster's, if there are two.
-func (s *Source) responded(f watchedList) {
-	if !f.apart {
-		s.status.Responded(s.server())
-	}
-}
-
-// server returns the URL of the API server, or of the control cluster's.
-func (s *Source) server() string { return cmp.Or(s.Control, s.API).Host }
-
-// watched records that a list is being watched.
-func (s *Source) watched(f watchedList) {
-	s.responded(f)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l := s.lists[f.list()]; l != nil && l.denied != "" {
-		l.denied = ""
-		s.Log.Info("list watched again", "list", f.list().String())
-	}
-}
-
-// setDenied records why a list can't be watched: the API server rejects it, or is away and not the
-// one whose reachability is recorded. Permissions rarely change soon: a
-// Secret that can't be read counts as missing.
-func (s *Source) setDenied(f watchedList, err error) {
-	s.responded(f)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.lists[f.list()]
-	if l == nil {
-		return // a Secret that no BGPPeer refers to any more
-	}
-	if f.kind == KindSecret && apierrors.IsForbidden(err) {
-		l.listed = true
-		wait.Signal(s.wake)
-	}
-	if l.denied != err.Error() {
-		l.denied = err.Error()
-		s.Log.Warn("list can't be watched", "list", f.list().String(), "error", err)
-	}
-}
-
-// failed records that a list can't be read or watched, because the API server is unreachable
-// or rejects it. An expired version is not an error: the list is read again.
-func (s *Source) failed(f watchedList, err error) {
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return
-	}
-	if answer, ok := errors.AsType[*apierrors.StatusError](err); ok {
-		s.setDenied(f, answer)
-		return
-	}
-	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err // equal for all lists
-	}
-	if f.apart {
-		s.setDenied(f, err)
-		return
-	}
-	if s.status.Failed(err.Error()) {
-		s.Log.Warn("API server unreachable", "server", s.server(), "kind", f.kind, "error", err)
-	}
 }
 
 // updateState updates the state after a change of the cache.

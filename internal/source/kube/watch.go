@@ -96,11 +96,11 @@ type follower struct {
 func (f *follower) note(err error, watched bool) {
 	switch {
 	case err == nil && watched:
-		f.source.watched(f.watchedList)
+		f.source.lists.watched(f.watchedList)
 	case err == nil:
-		f.source.responded(f.watchedList)
+		f.source.lists.responded(f.watchedList)
 	case !errors.Is(err, context.Canceled):
-		f.source.failed(f.watchedList, err)
+		f.source.lists.failed(f.watchedList, err)
 	}
 }
 
@@ -148,7 +148,7 @@ func (f *follower) Replace(list []any, _ string) error {
 			}
 		}
 	})
-	f.source.listed(f.list())
+	f.source.lists.listed(f.list())
 	return nil
 }
 
@@ -157,6 +157,6 @@ func (f *follower) Resync() error { return nil }
 
 // Bookmark implements cache.ReflectorBookmarkStore: the API server has responded.
 func (f *follower) Bookmark(string) error {
-	f.source.responded(f.watchedList)
+	f.source.lists.responded(f.watchedList)
 	return nil
 }
