@@ -18,8 +18,9 @@ import (
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// pool is an AddressPool, reduced to the objects that may have its addresses.
+// pool is an AddressPool, with the objects that may have its addresses.
 type pool struct {
+	*v1alpha1.AddressPool
 	addresses           *netipx.IPSet
 	namespaces, objects labels.Selector
 }
@@ -30,31 +31,30 @@ func readPool(p *v1alpha1.AddressPool) *pool {
 	namespaces, bad := spec.Selector(p.Spec.NamespaceSelector)
 	objects, worse := spec.Selector(p.Spec.ServiceSelector)
 	if err != nil || bad != nil || worse != nil {
-		return &pool{addresses: &netipx.IPSet{}}
+		return &pool{AddressPool: p, addresses: &netipx.IPSet{}}
 	}
 	var b netipx.IPSetBuilder
 	for _, r := range ranges {
 		b.AddRange(r)
 	}
 	set, _ := b.IPSet() // of valid ranges
-	return &pool{set, namespaces, objects}
+	return &pool{p, set, namespaces, objects}
 }
 
 // setPool translates all objects again if the pool's specification changed: its status often
 // does.
-func (w *Cache) setPool(id Object, p *v1alpha1.AddressPool) {
-	if before, known := w.objects[id].(*v1alpha1.AddressPool); known && reflect.DeepEqual(before.Spec, p.Spec) {
+func (w *Cache) setPool(p *v1alpha1.AddressPool) {
+	if before := w.pools[p.Name]; before != nil && reflect.DeepEqual(before.Spec, p.Spec) {
 		return
 	}
-	w.objects[id], w.pools[id.Name] = p, readPool(p)
-	w.routesDirty, w.poolsDirty = true, true
+	w.pools[p.Name] = readPool(p)
+	w.routing.dirty, w.poolsDirty = true, true
 	w.allDirty()
 }
 
-func (w *Cache) deletePool(id Object) {
-	delete(w.objects, id)
-	delete(w.pools, id.Name)
-	w.routesDirty, w.poolsDirty = true, true
+func (w *Cache) deletePool(name string) {
+	delete(w.pools, name)
+	w.routing.dirty, w.poolsDirty = true, true
 	w.allDirty()
 }
 
@@ -140,8 +140,8 @@ func (w *Cache) updateNetworks() {
 	if w.poolsDirty { // all objects are dirty
 		w.poolsDirty = false
 		var ranges []netipx.IPRange
-		for id := range w.pools {
-			valid, _ := spec.PoolRanges(w.objects[Object{Kind: KindPool, Name: id}].(*v1alpha1.AddressPool))
+		for _, p := range w.pools {
+			valid, _ := spec.PoolRanges(p.AddressPool)
 			ranges = append(ranges, valid...)
 		}
 		w.networks.SetPools(ranges)

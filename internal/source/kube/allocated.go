@@ -81,7 +81,7 @@ func (a *allocated) set(id Object, places []spec.Place, group string) (changed b
 func (w *Cache) allocate() {
 	for id := range w.dirty {
 		if w.allocated.set(id, w.placesOf(id), w.groupOf(id)) {
-			w.routesDirty = true
+			w.routing.dirty = true
 		}
 	}
 	if len(w.allocated.changed) == 0 {

@@ -46,7 +46,7 @@ type Config struct {
 type Cache struct {
 	Config
 
-	// objects has the objects of kinds that aren't reduced: all but the following ones.
+	// objects are Services and LoadBalancers.
 	objects map[Object]metav1.Object
 	groups  map[string]*group
 	nodes   map[string]*node
@@ -58,8 +58,7 @@ type Cache struct {
 	// whose group has this node.
 	byNodes, own map[Object]bool
 	// dirty are the Services and LoadBalancers to translate.
-	dirty       map[Object]bool
-	routesDirty bool
+	dirty map[Object]bool
 
 	// pools have the addresses that objects may have; namespaces has the labels of each.
 	pools      map[string]*pool
@@ -73,7 +72,7 @@ type Cache struct {
 	marks *lb.Marks[Object]
 	// allocated are the addresses of Services and LoadBalancers of all groups.
 	allocated allocated
-	routes    *Routes
+	routing   routing
 	problems  map[Object][]string
 	// healthPorts are the health ports of Services that this node's group serves.
 	healthPorts map[Object]HealthPort
@@ -88,7 +87,7 @@ func NewCache(c Config) *Cache {
 		objects: map[Object]metav1.Object{}, groups: map[string]*group{}, nodes: map[string]*node{},
 		slices: map[Object]map[string]*slice{}, owners: map[Object]Object{},
 		byNodes: map[Object]bool{}, own: map[Object]bool{},
-		dirty: map[Object]bool{}, routesDirty: true,
+		dirty: map[Object]bool{}, routing: newRouting(c.ASN),
 		vips: owner.New(c.MaxServices, c.MaxBackends), marks: lb.NewMarks[Object](), allocated: newAllocated(), problems: map[Object][]string{},
 		healthPorts: map[Object]HealthPort{},
 		pools:       map[string]*pool{}, namespaces: map[string]labels.Set{},
@@ -124,9 +123,11 @@ func (w *Cache) Set(obj metav1.Object) {
 		w.objects[id], w.dirty[id] = o, true
 		w.newest.LoadBalancers = newer(w.newest.LoadBalancers, o.ResourceVersion)
 	case *v1alpha1.AddressPool:
-		w.setPool(id, o)
-	case *v1alpha1.BGPPeer, *corev1.Secret:
-		w.objects[id], w.routesDirty = o, true
+		w.setPool(o)
+	case *v1alpha1.BGPPeer:
+		w.routing.peers[o.Name], w.routing.dirty = o, true
+	case *corev1.Secret:
+		w.routing.secrets[o.Name], w.routing.dirty = o, true
 	}
 }
 
@@ -147,12 +148,15 @@ func (w *Cache) Delete(id Object) {
 		delete(w.groups, id.Name)
 		delete(w.problems, id)
 		w.groupDirty(id.Name)
-		w.routesDirty = true
+		w.routing.dirty = true
 	case KindPool:
-		w.deletePool(id)
-	case KindPeer, KindSecret:
-		delete(w.objects, id)
-		w.routesDirty = true
+		w.deletePool(id.Name)
+	case KindPeer:
+		delete(w.routing.peers, id.Name)
+		w.routing.dirty = true
+	case KindSecret:
+		delete(w.routing.secrets, id.Name)
+		w.routing.dirty = true
 	}
 }
 
@@ -176,6 +180,12 @@ func (w *Cache) Names(kind Kind) (names []Object) {
 		return named(kind, w.groups)
 	case KindNamespace:
 		return named(kind, w.namespaces)
+	case KindPool:
+		return named(kind, w.pools)
+	case KindPeer:
+		return named(kind, w.routing.peers)
+	case KindSecret:
+		return named(kind, w.routing.secrets)
 	default:
 		for id := range w.objects {
 			if id.Kind == kind {
@@ -191,17 +201,6 @@ func named[V any](kind Kind, all map[string]V) (objects []Object) {
 		objects = append(objects, Object{Kind: kind, Name: n})
 	}
 	return objects
-}
-
-// sortedObjects returns the objects of a type, by name.
-func sortedObjects[T metav1.Object](w *Cache) (all []T) {
-	for _, obj := range w.objects {
-		if o, is := obj.(T); is {
-			all = append(all, o)
-		}
-	}
-	slices.SortFunc(all, func(a, b T) int { return cmp.Compare(a.GetName(), b.GetName()) })
-	return all
 }
 
 // setService ignores Services that aren't Fairlead's.
@@ -283,7 +282,7 @@ func (w *Cache) setNode(n *node) {
 	if !before.sameMember(n) {
 		maps.Copy(w.dirty, w.byNodes)
 	}
-	w.routesDirty = w.routesDirty || n.name == w.Node && (before == nil || !before.sameRoutes(n))
+	w.routing.dirty = w.routing.dirty || n.name == w.Node && (before == nil || !before.sameRoutes(n))
 }
 
 func (w *Cache) deleteNode(name string) {
@@ -295,16 +294,14 @@ func (w *Cache) deleteNode(name string) {
 	maps.Copy(w.dirty, w.byNodes)
 	if name == w.Node {
 		w.allDirty()
-		w.routesDirty = true
+		w.routing.dirty = true
 	}
 }
 
 // allDirty marks all Services and LoadBalancers.
 func (w *Cache) allDirty() {
 	for id := range w.objects {
-		if id.Kind == KindService || id.Kind == KindLoadBalancer {
-			w.dirty[id] = true
-		}
+		w.dirty[id] = true
 	}
 }
 
@@ -314,7 +311,7 @@ func (w *Cache) setGroup(id Object, g *group) {
 	}
 	w.groups[id.Name] = g
 	w.groupDirty(id.Name)
-	w.routesDirty = true
+	w.routing.dirty = true
 	delete(w.problems, id)
 	if g.problem != "" {
 		w.problems[id] = []string{g.problem}
@@ -354,9 +351,11 @@ func (w *Cache) Count() int { return len(w.own) }
 // Problems returns the problems of all objects, sorted by object.
 func (w *Cache) Problems() []v1alpha1.NodeProblem {
 	all := w.vips.Problems()
-	for id, texts := range w.problems {
-		for _, text := range texts {
-			all = append(all, v1alpha1.NodeProblem{Object: id.String(), Message: text})
+	for _, some := range []map[Object][]string{w.problems, w.routing.problems} {
+		for id, texts := range some {
+			for _, text := range texts {
+				all = append(all, v1alpha1.NodeProblem{Object: id.String(), Message: text})
+			}
 		}
 	}
 	source.SortProblems(all)
@@ -389,14 +388,10 @@ func (w *Cache) Flush() Change {
 		w.translate(id)
 	}
 	clear(w.dirty)
-	c := Change{Update: w.vips.Flush(), Newest: w.newest}
-	if w.routesDirty {
-		w.routesDirty = false
-		if r := w.translateRoutes(); w.routes == nil || !reflect.DeepEqual(r, w.routes) {
-			w.routes, c.Routes = r, r
-		}
+	return Change{
+		Update: w.vips.Flush(), Newest: w.newest,
+		Routes: w.routing.flush(w.nodes[w.Node], w.pools, w.groups, w.allocated.served),
 	}
-	return c
 }
 
 // hasPod reports whether a Service has an endpoint on this node.

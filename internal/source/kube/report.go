@@ -25,8 +25,8 @@ func (s *Source) Report(ctx context.Context, r *v1alpha1.BalancerNodeStatus) err
 	named := *r
 	named.Peers = slices.Clone(r.Peers)
 	s.mu.Lock()
-	if s.cache.routes != nil {
-		for _, p := range s.cache.routes.Peers {
+	if routes := s.cache.routing.routes; routes != nil {
+		for _, p := range routes.Peers {
 			address := p.Address.String()
 			if at := slices.IndexFunc(named.Peers, func(n v1alpha1.NodePeer) bool { return n.Address == address }); at >= 0 {
 				named.Peers[at].Name = p.Name

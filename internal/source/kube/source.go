@@ -15,7 +15,6 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/source/saved"
@@ -113,8 +112,8 @@ func (s *Source) currentState() *saved.State {
 	defer s.mu.Unlock()
 	state := &saved.State{Node: s.Node, ASN: s.ASN, Services: s.cache.Services(), Peers: s.passwords.current()}
 	state.Four, state.Six = s.cache.Addresses()
-	if s.cache.routes != nil {
-		state.Policies = s.cache.routes.Policies
+	if routes := s.cache.routing.routes; routes != nil {
+		state.Policies = routes.Policies
 	}
 	return state
 }
@@ -219,7 +218,7 @@ func (s *Source) change(whole bool, restored []lb.Service) Change {
 	if !whole {
 		return c
 	}
-	c.Whole, c.Changed, c.Removed, c.Routes = true, s.cache.Services(), nil, s.cache.routes
+	c.Whole, c.Changed, c.Removed, c.Routes = true, s.cache.Services(), nil, s.cache.routing.routes
 	for i := range restored {
 		vip := restored[i].VIP
 		if !slices.ContainsFunc(c.Changed, func(s lb.Service) bool { return s.VIP == vip }) {
@@ -234,7 +233,7 @@ func (s *Source) changed(f watchedList, change func(*Cache)) {
 	s.lists.responded(f)
 	s.mu.Lock()
 	change(s.cache)
-	if s.cache.routesDirty { // a peer, or this node's labels
+	if s.cache.routing.dirty { // a peer, or this node's labels
 		s.followSecrets()
 	}
 	s.mu.Unlock()
@@ -245,12 +244,9 @@ func (s *Source) changed(f watchedList, change func(*Cache)) {
 // the lock held.
 func (s *Source) followSecrets() {
 	wanted := map[Object]watchedList{}
-	for _, p := range sortedObjects[*v1alpha1.BGPPeer](s.cache) {
-		here, _ := s.cache.selectsSelf(p.Spec.NodeSelector)
-		if ref := p.Spec.PasswordSecretRef; ref != nil && here && s.ASN != 0 {
-			f := s.control.secret(s.Namespace, ref.Name)
-			wanted[f.list()] = f
-		}
+	for _, name := range s.cache.routing.secretNames(s.cache.nodes[s.Node]) {
+		f := s.control.secret(s.Namespace, name)
+		wanted[f.list()] = f
 	}
 	for _, list := range s.lists.setSecrets(wanted) {
 		s.cache.Delete(list)
