@@ -88,14 +88,9 @@ func (w *Cache) allocate() {
 		return
 	}
 	changed := w.allocated.changed
-	for owner, all := range w.slices {
-		if w.objects[owner] == nil {
-			continue // isn't served
-		}
-		for _, s := range all {
-			if slices.ContainsFunc(s.endpoints, func(e endpoint) bool { return changed[e.address] }) {
-				w.markDirty(owner)
-			}
+	for id := range w.objects {
+		if w.slices.contain(id, func(e *endpoint) bool { return changed[e.address] }) {
+			w.dirty[id] = true
 		}
 	}
 	w.markMembers(func(a netip.Addr) bool { return changed[a] })

@@ -5,6 +5,7 @@ package kube
 import (
 	"cmp"
 	"maps"
+	"math"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -50,9 +51,7 @@ type Cache struct {
 	objects map[Object]metav1.Object
 	groups  map[string]*group
 	nodes   map[string]*node
-	// slices has the slices of each Service, by name; owners has the Service of each slice.
-	slices map[Object]map[string]*slice
-	owners map[Object]Object
+	slices  serviceSlices
 
 	// byNodes are the Services with nodes as backends, own the Services and LoadBalancers
 	// whose group has this node.
@@ -85,7 +84,7 @@ func NewCache(c Config) *Cache {
 	return &Cache{
 		Config:  c,
 		objects: map[Object]metav1.Object{}, groups: map[string]*group{}, nodes: map[string]*node{},
-		slices: map[Object]map[string]*slice{}, owners: map[Object]Object{},
+		slices:  serviceSlices{all: map[Object]map[string]*slice{}, owners: map[Object]Object{}},
 		byNodes: map[Object]bool{}, own: map[Object]bool{},
 		dirty: map[Object]bool{}, routing: newRouting(c.ASN),
 		vips: owner.New(c.MaxServices, c.MaxBackends), marks: lb.NewMarks[Object](), allocated: newAllocated(), problems: map[Object][]string{},
@@ -112,7 +111,7 @@ func (w *Cache) Set(obj metav1.Object) {
 	case *corev1.Service:
 		w.setService(id, o)
 	case *discoveryv1.EndpointSlice:
-		w.setSlice(id, o)
+		w.markDirty(w.slices.set(id, o)...)
 	case *corev1.Node:
 		w.setNode(readNode(o))
 	case *corev1.Namespace:
@@ -141,7 +140,7 @@ func (w *Cache) Delete(id Object) {
 	case KindNamespace:
 		w.deleteNamespace(id.Name)
 	case KindEndpointSlice:
-		w.deleteSlice(id)
+		w.markDirty(w.slices.delete(id))
 	case KindNode:
 		w.deleteNode(id.Name)
 	case KindGroup:
@@ -173,7 +172,7 @@ func (w *Cache) Names(kind Kind) (names []Object) {
 		}
 		return names
 	case KindEndpointSlice:
-		return slices.Collect(maps.Keys(w.owners))
+		return slices.Collect(maps.Keys(w.slices.owners))
 	case KindNode:
 		return named(kind, w.nodes)
 	case KindGroup:
@@ -236,37 +235,12 @@ func (w *Cache) groupDirty(group string) {
 	}
 }
 
-func (w *Cache) setSlice(id Object, es *discoveryv1.EndpointSlice) {
-	owner := Object{Kind: KindService, Namespace: es.Namespace, Name: es.Labels[discoveryv1.LabelServiceName]}
-	if before, known := w.owners[id]; known && before != owner {
-		w.deleteSlice(id)
-	}
-	if owner.Name == "" {
-		return // without Service
-	}
-	if w.slices[owner] == nil {
-		w.slices[owner] = map[string]*slice{}
-	}
-	w.slices[owner][id.Name], w.owners[id] = readSlice(es), owner
-	w.markDirty(owner)
-}
-
-func (w *Cache) deleteSlice(id Object) {
-	owner, known := w.owners[id]
-	if !known {
-		return
-	}
-	delete(w.owners, id)
-	delete(w.slices[owner], id.Name)
-	if len(w.slices[owner]) == 0 {
-		delete(w.slices, owner)
-	}
-	w.markDirty(owner)
-}
-
-func (w *Cache) markDirty(svc Object) {
-	if w.objects[svc] != nil {
-		w.dirty[svc] = true
+// markDirty marks Services, if they are Fairlead's.
+func (w *Cache) markDirty(services ...Object) {
+	for _, svc := range services {
+		if w.objects[svc] != nil {
+			w.dirty[svc] = true
+		}
 	}
 }
 
@@ -394,16 +368,6 @@ func (w *Cache) Flush() Change {
 	}
 }
 
-// hasPod reports whether a Service has an endpoint on this node.
-func (w *Cache) hasPod(svc Object) bool {
-	for _, s := range w.slices[svc] {
-		if slices.ContainsFunc(s.endpoints, func(e endpoint) bool { return e.node == w.Node }) {
-			return true
-		}
-	}
-	return false
-}
-
 // translate translates one Service or LoadBalancer.
 func (w *Cache) translate(id Object) {
 	g, problems := w.admit(id)
@@ -423,10 +387,10 @@ func (w *Cache) translate(id Object) {
 		claims.Created = o.CreationTimestamp.Time
 		t.relayTarget = !here
 		if here || g != nil && w.nodes[w.Node] != nil {
-			t.service(o, g, w.slices[id])
+			t.service(o, g, w.slices.all[id])
 		}
-		if here {
-			t.addHealthPort(id, o.Spec.HealthCheckNodePort)
+		if port := o.Spec.HealthCheckNodePort; here && port > 0 && port <= math.MaxUint16 {
+			w.healthPorts[id] = HealthPort{Object: id, Port: uint16(port), Local: w.slices.readyOn(id, w.Node)}
 		}
 	case *v1alpha1.LoadBalancer:
 		claims.Created = o.CreationTimestamp.Time

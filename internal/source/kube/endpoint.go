@@ -75,6 +75,65 @@ func readEndpoint(from *discoveryv1.Endpoint) (e endpoint, usable bool) {
 	return e, true
 }
 
+// serviceSlices are the slices of Services.
+type serviceSlices struct {
+	// all has the slices of each Service, by name; owners has the Service of each slice.
+	all    map[Object]map[string]*slice
+	owners map[Object]Object
+}
+
+// set adds or replaces a slice, and returns the Services whose slices have changed.
+func (s *serviceSlices) set(id Object, es *discoveryv1.EndpointSlice) (changed []Object) {
+	owner := Object{Kind: KindService, Namespace: es.Namespace, Name: es.Labels[discoveryv1.LabelServiceName]}
+	if s.owners[id] != owner {
+		changed = append(changed, s.delete(id))
+	}
+	if owner.Name == "" {
+		return changed // without Service
+	}
+	if s.all[owner] == nil {
+		s.all[owner] = map[string]*slice{}
+	}
+	s.all[owner][id.Name], s.owners[id] = readSlice(es), owner
+	return append(changed, owner)
+}
+
+// delete removes a slice, and returns its Service; the zero Object if it is unknown.
+func (s *serviceSlices) delete(id Object) Object {
+	owner := s.owners[id]
+	delete(s.owners, id)
+	delete(s.all[owner], id.Name)
+	if len(s.all[owner]) == 0 {
+		delete(s.all, owner)
+	}
+	return owner
+}
+
+// contain reports whether a condition holds for an endpoint of a Service.
+func (s *serviceSlices) contain(svc Object, is func(*endpoint) bool) bool {
+	for _, one := range s.all[svc] {
+		for i := range one.endpoints {
+			if is(&one.endpoints[i]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// readyOn counts the ready endpoints of a Service on a node.
+func (s *serviceSlices) readyOn(svc Object, node string) int {
+	ready := map[netip.Addr]bool{}
+	for _, one := range s.all[svc] {
+		for i := range one.endpoints {
+			if e := &one.endpoints[i]; e.condition == spec.Ready && e.node == node {
+				ready[e.address] = true
+			}
+		}
+	}
+	return len(ready)
+}
+
 // target is an endpoint with the target port of a Service's port.
 type target struct {
 	endpoint

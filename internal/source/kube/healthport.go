@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
-
-	"fairlead.io/fairlead/internal/spec"
 )
 
 // HealthPort is the spec.healthCheckNodePort of a Service with traffic policy Local, which
@@ -27,22 +25,6 @@ type HealthPort struct {
 	Port uint16
 	// Local counts the ready endpoints on this node.
 	Local int
-}
-
-// addHealthPort adds the health port of a Service that is served here, if it has one.
-func (w *Cache) addHealthPort(id Object, port int32) {
-	if port < 1 || port > 65535 {
-		return
-	}
-	local := map[string]bool{}
-	for _, s := range w.slices[id] {
-		for i := range s.endpoints {
-			if e := &s.endpoints[i]; e.condition == spec.Ready && e.node == w.Node {
-				local[e.address.String()] = true
-			}
-		}
-	}
-	w.healthPorts[id] = HealthPort{Object: id, Port: uint16(port), Local: len(local)}
 }
 
 // HealthPorts returns the health ports of this node, by port.

@@ -198,7 +198,7 @@ func (t *translation) raised(g *group, check *lb.HealthCheck) *lb.HealthCheck {
 // node that the kernel alone would drop: L2 DSR packets it accepts.
 func (t *translation) viaOtherGroup(svc *corev1.Service, forward lb.Forward) bool {
 	if forward == lb.DSR {
-		return t.hasPod(Object{Kind: KindService, Namespace: svc.Namespace, Name: svc.Name})
+		return t.slices.contain(name(svc), func(e *endpoint) bool { return e.node == t.Node })
 	}
 	return forward == lb.IPIP || forward == lb.GUE
 }
