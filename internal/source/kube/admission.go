@@ -41,43 +41,51 @@ func readPool(p *v1alpha1.AddressPool) *pool {
 	return &pool{p, set, namespaces, objects}
 }
 
-// setPool translates all objects again if the pool's specification changed: its status often
-// does.
-func (w *Cache) setPool(p *v1alpha1.AddressPool) {
-	if before := w.pools[p.Name]; before != nil && reflect.DeepEqual(before.Spec, p.Spec) {
-		return
+// admission has the rules of administrators: which objects may have which addresses, and which a group serves.
+type admission struct {
+	pools map[string]*pool
+	// poolsChanged says that pools have changed since the last Flush.
+	poolsChanged bool
+	// namespaces has the labels of each.
+	namespaces map[string]labels.Set
+}
+
+// setPool adds or replaces a pool. A change of its status only is none.
+func (a *admission) setPool(p *v1alpha1.AddressPool) {
+	if before := a.pools[p.Name]; before == nil || !reflect.DeepEqual(before.Spec, p.Spec) {
+		a.pools[p.Name], a.poolsChanged = readPool(p), true
 	}
-	w.pools[p.Name] = readPool(p)
-	w.routing.dirty, w.poolsDirty = true, true
-	w.allDirty()
 }
 
-func (w *Cache) deletePool(name string) {
-	delete(w.pools, name)
-	w.routing.dirty, w.poolsDirty = true, true
-	w.allDirty()
+func (a *admission) deletePool(name string) {
+	delete(a.pools, name)
+	a.poolsChanged = true
 }
 
-// setNamespace sets the labels of a namespace.
-func (w *Cache) setNamespace(name string, set labels.Set) {
-	if before, known := w.namespaces[name]; known && maps.Equal(before, set) {
-		return
-	}
-	w.namespaces[name] = set
-	w.namespaceDirty(name)
+// setNamespace sets the labels of a namespace, and reports whether they have changed.
+func (a *admission) setNamespace(name string, set labels.Set) bool {
+	before, known := a.namespaces[name]
+	a.namespaces[name] = set
+	return !known || !maps.Equal(before, set)
 }
 
-func (w *Cache) deleteNamespace(name string) {
-	delete(w.namespaces, name)
-	w.namespaceDirty(name)
-}
-
-func (w *Cache) namespaceDirty(name string) {
-	for id := range w.objects {
-		if id.Namespace == name {
-			w.dirty[id] = true
+// inPool reports whether an AddressPool for an object has an address.
+func (a *admission) inPool(obj metav1.Object, address netip.Addr) bool {
+	for _, p := range a.pools {
+		if p.addresses.Contains(address) && p.namespaces.Matches(a.namespaces[obj.GetNamespace()]) && p.objects.Matches(labels.Set(obj.GetLabels())) {
+			return true
 		}
 	}
+	return false
+}
+
+// mayServe reports whether a group selects an object.
+func (a *admission) mayServe(g *group, obj metav1.Object) bool {
+	class := ""
+	if svc, is := obj.(*corev1.Service); is {
+		class = deref(svc.Spec.LoadBalancerClass)
+	}
+	return g.filter.Selects(class, obj.GetLabels(), a.namespaces[obj.GetNamespace()])
 }
 
 // networks are the networks of the cluster, with the additions and removals since the last Flush.
@@ -134,13 +142,14 @@ func (n *networks) hasChanged(a netip.Addr) bool {
 	return n.changed[a] || slices.ContainsFunc(n.changedPods, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// updateNetworks marks the objects that depend on changed networks: LoadBalancers with members there,
+// updateNetworks marks the objects that depend on changed pools and networks: all, or LoadBalancers with members there,
 // by their policies, and Services with endpoints at addresses of nodes that are in a pool.
 func (w *Cache) updateNetworks() {
-	if w.poolsDirty { // all objects are dirty
-		w.poolsDirty = false
+	if w.admission.poolsChanged {
+		w.admission.poolsChanged, w.routing.dirty = false, true
+		w.allDirty()
 		var ranges []netipx.IPRange
-		for _, p := range w.pools {
+		for _, p := range w.admission.pools {
 			valid, _ := spec.PoolRanges(p.AddressPool)
 			ranges = append(ranges, valid...)
 		}
@@ -167,25 +176,11 @@ func (w *Cache) admit(id Object) (*group, []string) {
 	if g == nil {
 		return nil, nil
 	}
-	obj, class := w.objects[id], ""
-	if svc, is := obj.(*corev1.Service); is {
-		class = deref(svc.Spec.LoadBalancerClass)
-	}
 	switch {
-	case g.filter.Selects(class, obj.GetLabels(), w.namespaces[id.Namespace]):
+	case w.admission.mayServe(g, w.objects[id]):
 		return g, nil
 	case !g.has(w.Node):
 		return nil, nil
 	}
 	return nil, []string{fmt.Sprintf("LoadBalancerGroup %s doesn't select it: not served", name)}
-}
-
-// inPool reports whether an AddressPool for an object has an address.
-func (w *Cache) inPool(obj metav1.Object, a netip.Addr) bool {
-	for _, p := range w.pools {
-		if p.addresses.Contains(a) && p.namespaces.Matches(w.namespaces[obj.GetNamespace()]) && p.objects.Matches(labels.Set(obj.GetLabels())) {
-			return true
-		}
-	}
-	return false
 }

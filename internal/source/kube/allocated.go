@@ -131,7 +131,7 @@ func (w *Cache) placesOf(id Object) (places []spec.Place) {
 		_, segment, _ = spec.AddressRequest(b)
 	}
 	for _, a := range addressesOf(w.objects[id]) {
-		if segment.Tagged() && g.policy.Allows(segment) || !segment.Tagged() && w.inPool(w.objects[id], a) {
+		if segment.Tagged() && g.policy.Allows(segment) || !segment.Tagged() && w.admission.inPool(w.objects[id], a) {
 			places = append(places, spec.PlaceOf(segment, a))
 		}
 	}

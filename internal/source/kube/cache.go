@@ -59,12 +59,9 @@ type Cache struct {
 	// dirty are the Services and LoadBalancers to translate.
 	dirty map[Object]bool
 
-	// pools have the addresses that objects may have; namespaces has the labels of each.
-	pools      map[string]*pool
-	namespaces map[string]labels.Set
-	// networks has the ranges of pools after the next Flush if poolsDirty.
-	networks   networks
-	poolsDirty bool
+	admission admission
+	// networks has the ranges of pools as of the last Flush.
+	networks networks
 
 	vips *owner.VIPs
 	// marks has the kernel's firewall marks of objects.
@@ -89,8 +86,8 @@ func NewCache(c Config) *Cache {
 		dirty: map[Object]bool{}, routing: newRouting(c.ASN),
 		vips: owner.New(c.MaxServices, c.MaxBackends), marks: lb.NewMarks[Object](), allocated: newAllocated(), problems: map[Object][]string{},
 		healthPorts: map[Object]HealthPort{},
-		pools:       map[string]*pool{}, namespaces: map[string]labels.Set{},
-		networks: newNetworks(),
+		admission:   admission{pools: map[string]*pool{}, namespaces: map[string]labels.Set{}},
+		networks:    newNetworks(),
 	}
 }
 
@@ -115,14 +112,16 @@ func (w *Cache) Set(obj metav1.Object) {
 	case *corev1.Node:
 		w.setNode(readNode(o))
 	case *corev1.Namespace:
-		w.setNamespace(o.Name, o.Labels)
+		if w.admission.setNamespace(o.Name, o.Labels) {
+			w.namespaceDirty(o.Name)
+		}
 	case *v1alpha1.LoadBalancerGroup:
 		w.setGroup(id, readGroup(o))
 	case *v1alpha1.LoadBalancer:
 		w.objects[id], w.dirty[id] = o, true
 		w.newest.LoadBalancers = newer(w.newest.LoadBalancers, o.ResourceVersion)
 	case *v1alpha1.AddressPool:
-		w.setPool(o)
+		w.admission.setPool(o)
 	case *v1alpha1.BGPPeer:
 		w.routing.peers[o.Name], w.routing.dirty = o, true
 	case *corev1.Secret:
@@ -138,7 +137,8 @@ func (w *Cache) Delete(id Object) {
 		w.dirty[id] = true
 		w.networks.setClusterIPs(id, nil)
 	case KindNamespace:
-		w.deleteNamespace(id.Name)
+		delete(w.admission.namespaces, id.Name)
+		w.namespaceDirty(id.Name)
 	case KindEndpointSlice:
 		w.markDirty(w.slices.delete(id))
 	case KindNode:
@@ -149,7 +149,7 @@ func (w *Cache) Delete(id Object) {
 		w.groupDirty(id.Name)
 		w.routing.dirty = true
 	case KindPool:
-		w.deletePool(id.Name)
+		w.admission.deletePool(id.Name)
 	case KindPeer:
 		delete(w.routing.peers, id.Name)
 		w.routing.dirty = true
@@ -178,9 +178,9 @@ func (w *Cache) Names(kind Kind) (names []Object) {
 	case KindGroup:
 		return named(kind, w.groups)
 	case KindNamespace:
-		return named(kind, w.namespaces)
+		return named(kind, w.admission.namespaces)
 	case KindPool:
-		return named(kind, w.pools)
+		return named(kind, w.admission.pools)
 	case KindPeer:
 		return named(kind, w.routing.peers)
 	case KindSecret:
@@ -230,6 +230,15 @@ func (w *Cache) groupOf(id Object) string { return spec.ServedBy(w.objects[id]) 
 func (w *Cache) groupDirty(group string) {
 	for id := range w.objects {
 		if w.groupOf(id) == group {
+			w.dirty[id] = true
+		}
+	}
+}
+
+// namespaceDirty marks the Services and LoadBalancers of a namespace.
+func (w *Cache) namespaceDirty(name string) {
+	for id := range w.objects {
+		if id.Namespace == name {
 			w.dirty[id] = true
 		}
 	}
@@ -364,7 +373,7 @@ func (w *Cache) Flush() Change {
 	clear(w.dirty)
 	return Change{
 		Update: w.vips.Flush(), Newest: w.newest,
-		Routes: w.routing.flush(w.nodes[w.Node], w.pools, w.groups, w.allocated.served),
+		Routes: w.routing.flush(w.nodes[w.Node], w.admission.pools, w.groups, w.allocated.served),
 	}
 }
 

@@ -72,7 +72,7 @@ func (t *translation) ingress(svc *corev1.Service) (addresses []netip.Addr) {
 			t.fail("status.loadBalancer: bad address %q", in.IP)
 		case slices.ContainsFunc(addresses, func(b netip.Addr) bool { return a.Is4() == b.Is4() }):
 			t.fail("status.loadBalancer: %s is a second address of the same family", a)
-		case !t.inPool(svc, a):
+		case !t.admission.inPool(svc, a):
 			t.fail("status.loadBalancer: %s is in no AddressPool for this Service", a)
 		default:
 			addresses = append(addresses, a)
@@ -213,7 +213,7 @@ func (t *translation) balancer(b *v1alpha1.LoadBalancer) {
 	if err != nil {
 		return // no address yet
 	}
-	if b.Spec.Segment == nil && !t.inPool(b, address) {
+	if b.Spec.Segment == nil && !t.admission.inPool(b, address) {
 		t.fail("status.address: %s is in no AddressPool for this LoadBalancer", address)
 		return
 	}
