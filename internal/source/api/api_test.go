@@ -57,7 +57,7 @@ func startNode(t *testing.T, dir string, servers map[string]*server, urls ...str
 	if err != nil {
 		t.Fatal(err)
 	}
-	from.transport = transport(servers)
+	from.servers.transport = transport(servers)
 	n := &node{Source: from, dir: dir, served: map[string]lb.Service{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -571,8 +571,8 @@ func TestMemoryOfObjects(t *testing.T) {
 		if _, err := s.apply("", []byte(`{"type":"SYNCED","version":"1"}`), listed); err != nil {
 			t.Fatal(err)
 		}
-		if s.vips.Flush(); len(s.vips.Services()) != 1 { // all have one address
-			t.Errorf("%d services", len(s.vips.Services()))
+		if s.balancers.vips.Flush(); len(s.balancers.vips.Services()) != 1 { // all have one address
+			t.Errorf("%d services", len(s.balancers.vips.Services()))
 		}
 		listed = map[source.Object]object{}
 	}

@@ -39,19 +39,19 @@ func FuzzLines(f *testing.F) {
 			if listed, err = s.apply("", []byte(line), listed); err != nil {
 				break
 			}
-			s.vips.Flush()
+			s.balancers.vips.Flush()
 			names, vips := map[string]bool{}, map[lb.VIP]bool{}
-			for _, one := range s.vips.Services() {
-				if found := s.check(&one); len(found) > 0 || names[one.Name] || vips[one.VIP] {
+			for _, one := range s.balancers.vips.Services() {
+				if found := s.balancers.check(&one); len(found) > 0 || names[one.Name] || vips[one.VIP] {
 					t.Fatalf("served is %+v with %v", one, found)
 				}
 				names[one.Name], vips[one.VIP] = true, true
 			}
 		}
-		s.replace(nil, "", "")
-		s.vips.Flush()
-		if left := s.vips.Services(); len(left) > 0 || len(s.objects) > 0 || len(s.vips.Problems()) > 0 {
-			t.Fatalf("left are %+v of %v", left, s.objects)
+		s.balancers.replace(nil, "", "")
+		s.balancers.vips.Flush()
+		if left := s.balancers.vips.Services(); len(left) > 0 || len(s.balancers.objects) > 0 || len(s.balancers.vips.Problems()) > 0 {
+			t.Fatalf("left are %+v of %v", left, s.balancers.objects)
 		}
 	})
 }

@@ -6,10 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
+	"sync"
 	"time"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -24,43 +26,60 @@ const reportTimeout = 10 * time.Second
 // repeatDelay is the delay after reports that could not be written again.
 var repeatDelay = wait.Backoff{First: time.Second, Max: time.Minute, Jitter: 0.5}
 
-// reports are the last reports of the node; nil for none.
+// reports writes reports of the node to the server that is followed. Its methods may be called concurrently.
 type reports struct {
-	status     *v1alpha1.BalancerNodeStatus
-	statistics *v1alpha1.BalancerNodeStatisticsStatus
+	node    string
+	log     *slog.Logger
+	servers *servers
+	// services returns the services that the node has.
+	services func() []lb.Service
+	// again is signalled when a server has sent all objects.
+	again chan struct{}
+
+	// writing serializes reports. It guards the last ones; nil for none.
+	writing sync.Mutex
+	last    struct {
+		status     *v1alpha1.BalancerNodeStatus
+		statistics *v1alpha1.BalancerNodeStatisticsStatus
+	}
+
+	mu sync.Mutex
+	// peers are the node's BGP peers.
+	peers []netip.Addr
 }
 
 // Report implements source.Reporter: it writes the report, with the node's addresses, to the server that is
 // followed. While there is none the report is kept, and written as soon as a server has sent all objects.
-func (s *Source) Report(ctx context.Context, r *v1alpha1.BalancerNodeStatus) error {
-	addresses, err := s.addresses()
+func (r *reports) Report(ctx context.Context, report *v1alpha1.BalancerNodeStatus) error {
+	addresses, err := r.addresses()
 	if err != nil {
 		return err
 	}
-	s.reporting.Lock()
-	defer s.reporting.Unlock()
-	s.reports.status = new(*r)
-	s.reports.status.Addresses = addresses
-	return s.writeReport(ctx)
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	r.last.status = new(*report)
+	r.last.status.Addresses = addresses
+	return r.writeReport(ctx)
 }
 
 // SetPeers sets the addresses of the node's BGP peers, which are reported with the node's.
-func (s *Source) SetPeers(peers []netip.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.peers = peers
+func (r *reports) SetPeers(peers []netip.Addr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.peers = peers
 }
 
 // addresses returns the addresses of the node's BGP peers and interfaces, without VIPs, which servers on the same
 // machine may have.
-func (s *Source) addresses() (all []v1alpha1.IPAddress, err error) {
+func (r *reports) addresses() (all []v1alpha1.IPAddress, err error) {
 	found, err := source.OwnAddresses()
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	services, peers := s.vips.Services(), s.peers
-	s.mu.Unlock()
+	services := r.services()
+	r.mu.Lock()
+	peers := r.peers
+	r.mu.Unlock()
 	for _, a := range peers {
 		all = append(all, v1alpha1.IPAddress(a.String()))
 	}
@@ -74,61 +93,59 @@ func (s *Source) addresses() (all []v1alpha1.IPAddress, err error) {
 }
 
 // ReportStatistics implements source.Reporter: it is Report of counters.
-func (s *Source) ReportStatistics(ctx context.Context, r *v1alpha1.BalancerNodeStatisticsStatus) error {
-	s.reporting.Lock()
-	defer s.reporting.Unlock()
-	s.reports.statistics = new(*r)
-	return s.writeStatistics(ctx)
+func (r *reports) ReportStatistics(ctx context.Context, report *v1alpha1.BalancerNodeStatisticsStatus) error {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	r.last.statistics = new(*report)
+	return r.writeStatistics(ctx)
 }
 
-// repeatReports writes the last reports to each server that has sent all objects, until ctx ends: one
+// repeat writes the last reports to each server that has sent all objects, until ctx ends: one
 // that was restarted, or is another one, may not have them. It retries, as a node at rest reports no
 // newer counters.
-func (s *Source) repeatReports(ctx context.Context) {
+func (r *reports) repeat(ctx context.Context) {
 	var retry <-chan time.Time
 	for failures := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.synced:
+		case <-r.again:
 			failures = 0
 		case <-retry:
 		}
 		retry = nil
-		s.reporting.Lock()
-		err := errors.Join(s.writeReport(ctx), s.writeStatistics(ctx))
-		s.reporting.Unlock()
+		r.writing.Lock()
+		err := errors.Join(r.writeReport(ctx), r.writeStatistics(ctx))
+		r.writing.Unlock()
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
 		if failures++; failures == 1 {
-			s.Log.Warn("reports of this node not written again, retrying", "error", err)
+			r.log.Warn("reports of this node not written again, retrying", "error", err)
 		}
 		retry = time.After(repeatDelay.Delay(failures))
 	}
 }
 
 // writeReport writes the last report, if there is one, with its lock held.
-func (s *Source) writeReport(ctx context.Context) error {
-	if s.reports.status == nil {
+func (r *reports) writeReport(ctx context.Context) error {
+	if r.last.status == nil {
 		return nil
 	}
-	return s.write(ctx, "report", s.reports.status)
+	return r.write(ctx, "report", r.last.status)
 }
 
 // writeStatistics is writeReport of counters.
-func (s *Source) writeStatistics(ctx context.Context) error {
-	if s.reports.statistics == nil {
+func (r *reports) writeStatistics(ctx context.Context) error {
+	if r.last.statistics == nil {
 		return nil
 	}
-	return s.write(ctx, "statistics", s.reports.statistics)
+	return r.write(ctx, "statistics", r.last.statistics)
 }
 
 // write writes a report of the node, if a server is followed.
-func (s *Source) write(ctx context.Context, name string, report any) error {
-	s.mu.Lock()
-	server := s.followed
-	s.mu.Unlock()
+func (r *reports) write(ctx context.Context, name string, report any) error {
+	server := r.servers.current()
 	if server == "" {
 		return nil
 	}
@@ -138,7 +155,7 @@ func (s *Source) write(ctx context.Context, name string, report any) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	response, err := s.send(ctx, http.MethodPut, server, "/v1/nodes/"+url.PathEscape(s.Node)+"/"+name, body)
+	response, err := r.servers.send(ctx, http.MethodPut, server, "/v1/nodes/"+url.PathEscape(r.node)+"/"+name, body)
 	if err != nil {
 		return err
 	}
