@@ -75,7 +75,7 @@ func Open(o Options) (*Source, error) {
 		balancers: newBalancers(o),
 	}
 	s.servers = &servers{Server: o.Server, log: o.Log, status: s.status, transport: newTransport, errors: make([]string, len(o.Server.URLs))}
-	s.reports = &reports{node: o.Node, log: o.Log, servers: s.servers, services: s.balancers.services, again: make(chan struct{}, 1)}
+	s.reports = &reports{node: o.Node, log: o.Log, servers: s.servers, services: s.balancers.services, again: make(chan struct{}, 1), last: map[string]any{}}
 	s.saver = saved.NewSaver(s.statePath(), s.balancers.state, o.Log)
 	s.saved, err = saved.Load(s.statePath(), o.Node, func(svc *lb.Service) bool { return len(s.balancers.check(svc)) == 0 })
 	if err != nil {

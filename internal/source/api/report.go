@@ -36,12 +36,10 @@ type reports struct {
 	// again is signalled when a server has sent all objects.
 	again chan struct{}
 
-	// writing serializes reports. It guards the last ones; nil for none.
+	// writing serializes reports.
 	writing sync.Mutex
-	last    struct {
-		status     *v1alpha1.BalancerNodeStatus
-		statistics *v1alpha1.BalancerNodeStatisticsStatus
-	}
+	// last are the last reports, by name.
+	last map[string]any
 
 	mu sync.Mutex
 	// peers are the node's BGP peers.
@@ -55,11 +53,9 @@ func (r *reports) Report(ctx context.Context, report *v1alpha1.BalancerNodeStatu
 	if err != nil {
 		return err
 	}
-	r.writing.Lock()
-	defer r.writing.Unlock()
-	r.last.status = new(*report)
-	r.last.status.Addresses = addresses
-	return r.writeReport(ctx)
+	own := *report
+	own.Addresses = addresses
+	return r.set(ctx, "report", &own)
 }
 
 // SetPeers sets the addresses of the node's BGP peers, which are reported with the node's.
@@ -94,10 +90,15 @@ func (r *reports) addresses() (all []v1alpha1.IPAddress, err error) {
 
 // ReportStatistics implements source.Reporter: it is Report of counters.
 func (r *reports) ReportStatistics(ctx context.Context, report *v1alpha1.BalancerNodeStatisticsStatus) error {
+	return r.set(ctx, "statistics", new(*report))
+}
+
+// set keeps and writes a report.
+func (r *reports) set(ctx context.Context, name string, report any) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	r.last.statistics = new(*report)
-	return r.writeStatistics(ctx)
+	r.last[name] = report
+	return r.write(ctx, name)
 }
 
 // repeat writes the last reports to each server that has sent all objects, until ctx ends: one
@@ -114,8 +115,11 @@ func (r *reports) repeat(ctx context.Context) {
 		case <-retry:
 		}
 		retry = nil
+		var err error
 		r.writing.Lock()
-		err := errors.Join(r.writeReport(ctx), r.writeStatistics(ctx))
+		for name := range r.last {
+			err = errors.Join(err, r.write(ctx, name))
+		}
 		r.writing.Unlock()
 		if err == nil || ctx.Err() != nil {
 			continue
@@ -127,29 +131,13 @@ func (r *reports) repeat(ctx context.Context) {
 	}
 }
 
-// writeReport writes the last report, if there is one, with its lock held.
-func (r *reports) writeReport(ctx context.Context) error {
-	if r.last.status == nil {
-		return nil
-	}
-	return r.write(ctx, "report", r.last.status)
-}
-
-// writeStatistics is writeReport of counters.
-func (r *reports) writeStatistics(ctx context.Context) error {
-	if r.last.statistics == nil {
-		return nil
-	}
-	return r.write(ctx, "statistics", r.last.statistics)
-}
-
-// write writes a report of the node, if a server is followed.
-func (r *reports) write(ctx context.Context, name string, report any) error {
+// write writes the last report of a name, with the lock held, if a server is followed.
+func (r *reports) write(ctx context.Context, name string) error {
 	server := r.servers.current()
 	if server == "" {
 		return nil
 	}
-	body, err := json.Marshal(report)
+	body, err := json.Marshal(r.last[name])
 	if err != nil {
 		return err
 	}
