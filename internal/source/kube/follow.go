@@ -7,14 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -105,13 +103,7 @@ func (s *sliceStore) change(change func()) {
 
 // note records the result of a request.
 func (s *sliceStore) note(err error, watched bool) {
-	expired := apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
-	if answer, ok := errors.AsType[*apierrors.StatusError](err); ok {
-		err = answer // equal for all requests
-	} else if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err
-	}
-	if err != nil && !expired && !errors.Is(err, context.Canceled) || err == nil && watched {
+	if err != nil || watched {
 		s.change(func() { s.failure = err })
 	}
 }

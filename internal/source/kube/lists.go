@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"net/url"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -112,21 +111,17 @@ func (l *lists) responded(f watchedList) {
 	}
 }
 
-// watched records that a list is being watched.
-func (l *lists) watched(f watchedList) {
-	l.responded(f)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if one := l.states[f.list()]; one != nil && one.denied != "" {
-		one.denied = ""
-		l.log.Info("list watched again", "list", f.list().String())
-	}
-}
-
-// setDenied records why a list can't be watched: the API server rejects it, or is away and not the
+// note records the result of a request. A list is denied if the API server rejects it, or is away and not the
 // one whose reachability is recorded. Permissions rarely change soon: a
 // Secret that can't be read counts as missing.
-func (l *lists) setDenied(f watchedList, err error) {
+func (l *lists) note(f watchedList, err error, watched bool) {
+	_, rejected := errors.AsType[*apierrors.StatusError](err)
+	if err != nil && !rejected && !f.apart {
+		if l.status.Failed(err.Error()) {
+			l.log.Warn("API server unreachable", "server", l.server, "kind", f.kind, "error", err)
+		}
+		return
+	}
 	l.responded(f)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,30 +133,12 @@ func (l *lists) setDenied(f watchedList, err error) {
 		one.listed = true
 		wait.Signal(l.wake)
 	}
-	if one.denied != err.Error() {
+	switch {
+	case err != nil && one.denied != err.Error():
 		one.denied = err.Error()
 		l.log.Warn("list can't be watched", "list", f.list().String(), "error", err)
-	}
-}
-
-// failed records that a list can't be read or watched, because the API server is unreachable
-// or rejects it. An expired version is not an error: the list is read again.
-func (l *lists) failed(f watchedList, err error) {
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return
-	}
-	if answer, ok := errors.AsType[*apierrors.StatusError](err); ok {
-		l.setDenied(f, answer)
-		return
-	}
-	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err // equal for all lists
-	}
-	if f.apart {
-		l.setDenied(f, err)
-		return
-	}
-	if l.status.Failed(err.Error()) {
-		l.log.Warn("API server unreachable", "server", l.server, "kind", f.kind, "error", err)
+	case err == nil && watched && one.denied != "":
+		one.denied = ""
+		l.log.Info("list watched again", "list", f.list().String())
 	}
 }

@@ -5,10 +5,12 @@ package kube
 import (
 	"context"
 	"errors"
+	"net/url"
 	"reflect"
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiwait "k8s.io/apimachinery/pkg/util/wait"
@@ -25,8 +27,8 @@ const backoffReset = 10 * time.Second
 // follow keeps the cache up to date with a list until ctx ends. The reflector stores objects
 // directly in the cache, without another copy.
 func (s *Source) follow(ctx context.Context, f watchedList) {
-	one := &follower{watchedList: f, source: s}
-	reflectList(ctx, &noted{f.ListWatch, one.note}, f.example, one)
+	note := func(err error, watched bool) { s.lists.note(f, err, watched) }
+	reflectList(ctx, &noted{f.ListWatch, note}, f.example, &follower{watchedList: f, source: s})
 }
 
 // reflectList keeps a store up to date with a list until ctx ends. It logs nothing: the list notes the state of the
@@ -42,7 +44,7 @@ func reflectList(ctx context.Context, list *noted, example runtime.Object, store
 	for failures := 1; ctx.Err() == nil; failures++ {
 		started := time.Now()
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
-			list.note(err, false)
+			list.result(err, false)
 		}
 		if time.Since(started) > backoffReset {
 			failures = 1
@@ -63,7 +65,7 @@ type noted struct {
 // ListWithContext implements cache.ListerWithContext.
 func (n *noted) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	list, err := n.ListWatch.ListWithContext(ctx, o)
-	n.note(err, false)
+	n.result(err, false)
 	return list, err
 }
 
@@ -71,11 +73,25 @@ func (n *noted) ListWithContext(ctx context.Context, o metav1.ListOptions) (runt
 func (n *noted) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	w, err := n.ListWatch.WatchWithContext(ctx, o)
 	if reflect.TypeOf(w) == emptyWatch {
-		n.note(errNoResponse, true)
+		n.result(errNoResponse, true)
 	} else {
-		n.note(err, true)
+		n.result(err, true)
 	}
 	return w, err
+}
+
+// result notes the result of a request, with an error that is equal for all lists. An expired version is not an error:
+// the list is read again.
+func (n *noted) result(err error, watched bool) {
+	if errors.Is(err, context.Canceled) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return
+	}
+	if answer, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		err = answer
+	} else if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	n.note(err, watched)
 }
 
 // emptyWatch is the type that client-go returns in place of time-outs and closed connections.
@@ -90,18 +106,6 @@ func (*noted) IsWatchListSemanticsUnSupported() bool { return true }
 type follower struct {
 	watchedList
 	source *Source
-}
-
-// note records the result of a request.
-func (f *follower) note(err error, watched bool) {
-	switch {
-	case err == nil && watched:
-		f.source.lists.watched(f.watchedList)
-	case err == nil:
-		f.source.lists.responded(f.watchedList)
-	case !errors.Is(err, context.Canceled):
-		f.source.lists.failed(f.watchedList, err)
-	}
 }
 
 var errNoObject = errors.New("not an object")
