@@ -65,7 +65,8 @@ type watchedList struct {
 // list returns the kind, or the one object, of the list.
 func (f watchedList) list() Object { return Object{Kind: f.kind, Name: f.name} }
 
-// watchedLists returns the lists that are always watched. Lists of Secrets depend on BGPPeers.
+// watchedLists returns the lists to watch. Of Secrets these are the ones that this node's BGPPeers refer to, and no others. It
+// is called with the lock held.
 func (s *Source) watchedLists() []watchedList {
 	all := func(client rest.Interface, resource string) *cache.ListWatch {
 		return cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
@@ -80,6 +81,10 @@ func (s *Source) watchedLists() []watchedList {
 		{all(s.control.own, "bgppeers"), KindPeer, &v1alpha1.BGPPeer{}, "", false},
 		{all(s.control.own, "addresspools"), KindPool, &v1alpha1.AddressPool{}, "", false},
 	}
+	for _, name := range s.cache.routing.secretNames(s.cache.nodes[s.Node]) {
+		one := cache.NewListWatchFromClient(s.control.core, "secrets", s.Namespace, fields.OneTermEqualSelector(metav1.ObjectNameField, name))
+		lists = append(lists, watchedList{one, KindSecret, &corev1.Secret{}, name, false})
+	}
 	if apart {
 		return lists // no Services are served
 	}
@@ -88,12 +93,6 @@ func (s *Source) watchedLists() []watchedList {
 		o.LabelSelector = discoveryv1.LabelServiceName + ",!" + corev1.IsHeadlessService
 	})
 	return append(lists, watchedList{endpointSlices, KindEndpointSlice, &discoveryv1.EndpointSlice{}, "", false})
-}
-
-// secret returns the list of one Secret.
-func (c clients) secret(namespace, name string) watchedList {
-	one := fields.OneTermEqualSelector(metav1.ObjectNameField, name)
-	return watchedList{cache.NewListWatchFromClient(c.core, "secrets", namespace, one), KindSecret, &corev1.Secret{}, name, false}
 }
 
 // LoadConfig returns how the API server is reached, and the agents' namespace: by a

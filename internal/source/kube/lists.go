@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,33 +39,26 @@ type listState struct {
 	denied string
 }
 
-// start starts to watch the lists that are always watched.
-func (l *lists) start(all []watchedList) {
+// set watches these lists and no others, and returns those that are no longer watched.
+func (l *lists) set(wanted []watchedList) (ended []Object) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, f := range all {
-		l.states[f.list()] = &listState{stop: l.follow(f)}
-	}
-}
-
-// setSecrets watches these Secrets and no others, and returns those that are no longer watched.
-func (l *lists) setSecrets(wanted map[Object]watchedList) (unneeded []Object) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for list, f := range wanted {
+	needed := make(map[Object]bool, len(wanted))
+	for _, f := range wanted {
+		list := f.list()
+		needed[list] = true
 		if l.states[list] == nil {
 			l.states[list] = &listState{stop: l.follow(f)}
 		}
 	}
-	maps.DeleteFunc(l.states, func(list Object, one *listState) bool {
-		if _, is := wanted[list]; is || list.Kind != KindSecret {
-			return false
+	for list, one := range l.states {
+		if !needed[list] {
+			one.stop()
+			delete(l.states, list)
+			ended = append(ended, list)
 		}
-		one.stop()
-		unneeded = append(unneeded, list)
-		return true
-	})
-	return unneeded
+	}
+	return ended
 }
 
 // listed records that a list has been read completely.

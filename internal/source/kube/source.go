@@ -127,7 +127,9 @@ func (s *Source) Start(ctx context.Context) {
 		return stop
 	}
 	s.status.Start()
-	s.lists.start(s.watchedLists())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lists.set(s.watchedLists())
 }
 
 // Addresses returns the node's internal addresses, from the API server or the saved state;
@@ -233,24 +235,13 @@ func (s *Source) changed(f watchedList, change func(*Cache)) {
 	s.lists.responded(f)
 	s.mu.Lock()
 	change(s.cache)
-	if s.cache.routing.dirty { // a peer, or this node's labels
-		s.followSecrets()
+	if s.cache.routing.dirty { // a peer, or this node's labels: Secrets may have to be watched
+		for _, ended := range s.lists.set(s.watchedLists()) {
+			s.cache.Delete(ended)
+		}
 	}
 	s.mu.Unlock()
 	wait.Signal(s.wake)
-}
-
-// followSecrets watches the Secrets that this node's BGPPeers refer to, and no others. It is called with
-// the lock held.
-func (s *Source) followSecrets() {
-	wanted := map[Object]watchedList{}
-	for _, name := range s.cache.routing.secretNames(s.cache.nodes[s.Node]) {
-		f := s.control.secret(s.Namespace, name)
-		wanted[f.list()] = f
-	}
-	for _, list := range s.lists.setSecrets(wanted) {
-		s.cache.Delete(list)
-	}
 }
 
 // Leaving returns why no other agent will follow on this node after this one stops; empty if
