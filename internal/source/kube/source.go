@@ -61,8 +61,8 @@ type Source struct {
 
 	lists *lists
 
-	// followers watch lists, until stopFollowers.
-	followers     sync.WaitGroup
+	// running are the followers of lists, until stopFollowers, and the saver.
+	running       sync.WaitGroup
 	stopFollowers context.CancelFunc
 
 	mu    sync.Mutex
@@ -123,7 +123,7 @@ func (s *Source) Start(ctx context.Context) {
 	ctx, s.stopFollowers = context.WithCancel(ctx)
 	s.lists.follow = func(f watchedList) context.CancelFunc {
 		ctx, stop := context.WithCancel(ctx)
-		s.followers.Go(func() { s.follow(ctx, f) })
+		s.running.Go(func() { s.follow(ctx, f) })
 		return stop
 	}
 	s.status.Start()
@@ -157,7 +157,7 @@ func (s *Source) Addresses(ctx context.Context) (four, six netip.Addr) {
 // changes. Without a saved state nothing is delivered before all lists have been read, so
 // the kernel keeps the configuration of an earlier agent.
 func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error {
-	defer s.followers.Wait()
+	defer s.running.Wait()
 	defer s.stopFollowers()
 	defer s.checks.close()
 	restored := s.status.AwaitObjects(ctx, s.wake, s.lists.synced, s.saved, func(u source.Update) error {
@@ -167,15 +167,7 @@ func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error
 	if ctx.Err() != nil {
 		return nil
 	}
-	s.run(ctx, restored, apply)
-	return nil
-}
-
-// run delivers all services and then changes, batching those that arrive meanwhile.
-func (s *Source) run(ctx context.Context, restored []lb.Service, apply func(source.Update) error) {
-	var saver sync.WaitGroup
-	defer saver.Wait()
-	saver.Go(func() { s.saver.Run(ctx) })
+	s.running.Go(func() { s.saver.Run(ctx) })
 	source.Deliver(ctx, s.wake, func(whole bool) error {
 		change := s.change(whole, restored)
 		err := s.deliver(change, apply)
@@ -185,6 +177,7 @@ func (s *Source) run(ctx context.Context, restored []lb.Service, apply func(sour
 		}
 		return err
 	}, s.Log)
+	return nil
 }
 
 // deliver applies a change unless it is empty, and updates passwords, saved state and State.
