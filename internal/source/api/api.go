@@ -12,8 +12,6 @@ package api
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -22,7 +20,6 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/dataplane"
-	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/source/saved"
 )
@@ -52,8 +49,6 @@ type Source struct {
 	Options
 	*reports
 	saver *saved.Saver
-	// saved is the state of an earlier agent; nil for none.
-	saved *saved.State
 	// wake is signalled when objects have changed.
 	wake      chan struct{}
 	status    *source.Status
@@ -76,26 +71,15 @@ func Open(o Options) (*Source, error) {
 	}
 	s.servers = &servers{Server: o.Server, log: o.Log, status: s.status, transport: newTransport, errors: make([]string, len(o.Server.URLs))}
 	s.reports = &reports{node: o.Node, log: o.Log, servers: s.servers, services: s.balancers.services, again: make(chan struct{}, 1), last: map[string]any{}}
-	s.saver = saved.NewSaver(s.statePath(), s.balancers.state, o.Log)
-	s.saved, err = saved.Load(s.statePath(), o.Node, func(svc *lb.Service) bool { return len(s.balancers.check(svc)) == 0 })
-	if err != nil {
-		o.Log.Warn("saved state not usable", "error", err)
-	}
-	if s.saved != nil {
-		s.balancers.identity, s.balancers.version = s.saved.Identity, s.saved.ServerVersion
+	s.saver = saved.Open(filepath.Join(o.StateDir, stateFile), o.Node, s.balancers.check, s.balancers.state, o.Log)
+	if earlier := s.saver.Earlier; earlier != nil {
+		s.balancers.identity, s.balancers.version = earlier.Identity, earlier.ServerVersion
 	}
 	return s, nil
 }
 
-func (s *Source) statePath() string { return filepath.Join(s.StateDir, stateFile) }
-
 // Forget removes the saved state, after Run has ended.
-func (s *Source) Forget() error {
-	if err := os.Remove(s.statePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
+func (s *Source) Forget() error { return s.saver.Forget() }
 
 // Run follows the API server and delivers updates until ctx ends: first all services, or the saved
 // ones if the server can't be read within source.StartTimeout; then changes. Without a saved state
@@ -109,7 +93,7 @@ func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error
 	s.status.Start()
 	parts.Go(func() { s.follow(ctx) })
 	parts.Go(func() { s.reports.repeat(ctx) })
-	s.status.AwaitObjects(ctx, s.wake, s.balancers.known, s.saved, apply)
+	s.status.AwaitObjects(ctx, s.wake, s.balancers.known, s.saver.Earlier, apply)
 	if ctx.Err() != nil {
 		return nil
 	}

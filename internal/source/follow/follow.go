@@ -8,8 +8,6 @@ package follow
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -56,8 +54,6 @@ type Follower struct {
 	endpoints func() (*kube.Endpoints, error)
 	dns       *resolver
 	running   sync.WaitGroup
-	// earlier has the last answers of an earlier agent.
-	earlier *saved.State
 
 	mu sync.Mutex
 	// all is nil before Set.
@@ -76,7 +72,7 @@ type followed struct {
 
 // New returns a Follower.
 func New(o Options) *Follower {
-	f := &Follower{Options: o, Changed: make(chan struct{}, 1), dns: newResolver(o.Servers), earlier: &saved.State{}}
+	f := &Follower{Options: o, Changed: make(chan struct{}, 1), dns: newResolver(o.Servers)}
 	f.endpoints = sync.OnceValues(func() (*kube.Endpoints, error) {
 		api, namespace, err := o.Cluster()
 		if err != nil {
@@ -84,17 +80,9 @@ func New(o Options) *Follower {
 		}
 		return kube.NewEndpoints(api, namespace)
 	})
-	f.saver = saved.NewSaver(f.path(), f.current, o.Log)
-	earlier, err := saved.Load(f.path(), o.Node, func(s *lb.Service) bool { return len(o.Check(s)) == 0 })
-	if err != nil {
-		o.Log.Warn("saved backends not usable", "error", err)
-	} else if earlier != nil {
-		f.earlier = earlier
-	}
+	f.saver = saved.Open(filepath.Join(o.StateDir, stateFile), o.Node, o.Check, f.current, o.Log)
 	return f
 }
-
-func (f *Follower) path() string { return filepath.Join(f.StateDir, stateFile) }
 
 // current returns the answers to save.
 func (f *Follower) current() *saved.State {
@@ -114,10 +102,7 @@ func (f *Follower) Forget() error {
 	if f == nil {
 		return nil
 	}
-	if err := os.Remove(f.path()); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return f.saver.Forget()
 }
 
 // Wait waits for the end of all that follows, after the end of Set's context.
@@ -182,8 +167,12 @@ func (f *Follower) start(ctx context.Context, e *followed, was []lb.Backend) {
 
 // earlierOf returns the backends that an earlier agent had for a VIP; nil for none.
 func (f *Follower) earlierOf(vip lb.VIP) []lb.Backend {
-	if at := slices.IndexFunc(f.earlier.Services, func(s lb.Service) bool { return s.VIP == vip }); at >= 0 {
-		return f.earlier.Services[at].Backends
+	if f.saver.Earlier != nil {
+		for i := range f.saver.Earlier.Services {
+			if s := &f.saver.Earlier.Services[i]; s.VIP == vip {
+				return s.Backends
+			}
+		}
 	}
 	return nil
 }
@@ -253,8 +242,8 @@ func (f *Follower) restore() {
 	defer f.mu.Unlock()
 	for vip, e := range f.all {
 		if backends := f.earlierOf(vip); !e.known && backends != nil {
-			e.known, e.service.Backends, e.state.Awaited, e.state.Answered = true, backends, false, f.earlier.At
-			f.Log.Warn("no answer yet, serving the saved backends", "service", e.state.Service, "saved", f.earlier.At)
+			e.known, e.service.Backends, e.state.Awaited, e.state.Answered = true, backends, false, f.saver.Earlier.At
+			f.Log.Warn("no answer yet, serving the saved backends", "service", e.state.Service, "saved", f.saver.Earlier.At)
 		}
 	}
 }

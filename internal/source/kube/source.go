@@ -51,8 +51,6 @@ type Source struct {
 	// are two.
 	clients, control clients
 	passwords        passwords
-	// saved is the state of an earlier agent; nil for none.
-	saved *saved.State
 	// wake is signalled when the cache has changed or a list has been read.
 	wake   chan struct{}
 	saver  *saved.Saver
@@ -95,13 +93,9 @@ func Open(o Options) (*Source, error) {
 		cache: NewCache(o.Config), status: source.NewStatus(server, o.Log),
 	}
 	s.lists = &lists{log: o.Log, status: s.status, server: server, wake: s.wake, states: map[Object]*listState{}}
-	path := filepath.Join(o.StateDir, stateFile)
-	s.saver = saved.NewSaver(path, s.currentState, o.Log)
-	if s.saved, err = saved.Load(path, o.Node, func(svc *lb.Service) bool { return len(o.Limits.Check(svc)) == 0 }); err != nil {
-		o.Log.Warn("saved state not usable", "error", err)
-	}
-	if s.saved != nil && s.saved.ASN != o.ASN {
-		s.saved.Peers = nil // selected for another speaker
+	s.saver = saved.Open(filepath.Join(o.StateDir, stateFile), o.Node, o.Limits.Check, s.currentState, o.Log)
+	if earlier := s.saver.Earlier; earlier != nil && earlier.ASN != o.ASN {
+		earlier.Peers = nil // selected for another speaker
 	}
 	return s, nil
 }
@@ -137,7 +131,7 @@ func (s *Source) Start(ctx context.Context) {
 // has nothing to serve before, and keeps the interface that it chooses by them.
 func (s *Source) Addresses(ctx context.Context) (four, six netip.Addr) {
 	until := time.Now().Add(source.StartTimeout)
-	if s.saved == nil {
+	if s.saver.Earlier == nil {
 		until = time.Time{}
 	}
 	source.Await(ctx, s.wake, until, func() bool {
@@ -146,8 +140,8 @@ func (s *Source) Addresses(ctx context.Context) (four, six netip.Addr) {
 		four, six = s.cache.Addresses()
 		return s.cache.nodes[s.Node] != nil || s.lists.synced() // which has no such Node
 	})
-	if !four.IsValid() && !six.IsValid() && s.saved != nil {
-		return s.saved.Four, s.saved.Six
+	if !four.IsValid() && !six.IsValid() && s.saver.Earlier != nil {
+		return s.saver.Earlier.Four, s.saver.Earlier.Six
 	}
 	return four, six
 }
@@ -160,8 +154,8 @@ func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error
 	defer s.running.Wait()
 	defer s.stopFollowers()
 	defer s.checks.close()
-	restored := s.status.AwaitObjects(ctx, s.wake, s.lists.synced, s.saved, func(u source.Update) error {
-		u.Routes = &source.Routes{Peers: s.saved.Peers, Policies: s.saved.Policies}
+	restored := s.status.AwaitObjects(ctx, s.wake, s.lists.synced, s.saver.Earlier, func(u source.Update) error {
+		u.Routes = &source.Routes{Peers: s.saver.Earlier.Peers, Policies: s.saver.Earlier.Policies}
 		return apply(u)
 	})
 	if ctx.Err() != nil {

@@ -52,8 +52,8 @@ type State struct {
 }
 
 // Load reads the state of a node; nil if there is none. Invalid services are removed, and those that
-// this agent can't serve.
-func Load(path, node string, servable func(*lb.Service) bool) (*State, error) {
+// this agent can't serve, for which check has errors.
+func Load(path, node string, check func(*lb.Service) []lb.FieldError) (*State, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -68,7 +68,7 @@ func Load(path, node string, servable func(*lb.Service) bool) (*State, error) {
 	if s.Version != version || s.Node != node {
 		return nil, fmt.Errorf("%s: of version %d and node %q: want %d and %q", path, s.Version, s.Node, version, node)
 	}
-	s.Services = slices.DeleteFunc(s.Services, func(svc lb.Service) bool { return len(svc.Check()) > 0 || !servable(&svc) })
+	s.Services = slices.DeleteFunc(s.Services, func(svc lb.Service) bool { return len(svc.Check())+len(check(&svc)) > 0 })
 	return s, nil
 }
 
@@ -84,6 +84,8 @@ func (s *State) Write(path string) error {
 
 // Saver saves a state that changes.
 type Saver struct {
+	// Earlier is the state of an earlier agent; nil for none that is usable.
+	Earlier *State
 	path    string
 	current func() *State
 	log     *slog.Logger
@@ -92,9 +94,21 @@ type Saver struct {
 	saving sync.Mutex
 }
 
-// NewSaver returns a saver of the state that a function returns.
-func NewSaver(path string, current func() *State, log *slog.Logger) *Saver {
-	return &Saver{path: path, current: current, log: log, changed: make(chan struct{}, 1)}
+// Open returns a saver of the state that current returns, with the state of an earlier agent: see Load.
+func Open(path, node string, check func(*lb.Service) []lb.FieldError, current func() *State, log *slog.Logger) *Saver {
+	earlier, err := Load(path, node, check)
+	if err != nil {
+		log.Warn("saved state not usable", "error", err)
+	}
+	return &Saver{Earlier: earlier, path: path, current: current, log: log, changed: make(chan struct{}, 1)}
+}
+
+// Forget removes the file, after Run has ended.
+func (s *Saver) Forget() error {
+	if err := os.Remove(s.path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Changed says that there is a state to save.

@@ -26,25 +26,30 @@ func FuzzSaved(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	servable := func(s *lb.Service) bool { return s.Forward == lb.L2DSR }
+	check := func(s *lb.Service) (found []lb.FieldError) {
+		if s.Forward != lb.L2DSR {
+			found = append(found, lb.FieldError{Path: "forward"})
+		}
+		return found
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		path := filepath.Join(t.TempDir(), "state.json")
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := saved.Load(path, "a", servable)
+		s, err := saved.Load(path, "a", check)
 		if err != nil {
 			return
 		}
 		for i := range s.Services {
-			if found := s.Services[i].Check(); len(found) > 0 || !servable(&s.Services[i]) {
+			if found := s.Services[i].Check(); len(found)+len(check(&s.Services[i])) > 0 {
 				t.Errorf("restored a service of mode %s with %v", s.Services[i].Forward, found)
 			}
 		}
 		if err := s.Write(path); err != nil {
 			t.Fatal(err)
 		}
-		again, err := saved.Load(path, "a", servable)
+		again, err := saved.Load(path, "a", check)
 		if err != nil {
 			t.Fatal(err)
 		}
