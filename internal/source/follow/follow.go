@@ -212,28 +212,21 @@ func (f *Follower) answered(e *followed, backends []lb.Backend, problems []strin
 // Await waits until all services have had an answer, at most for a time: then others have the backends of an earlier agent,
 // if there was one.
 func (f *Follower) Await(ctx context.Context, most time.Duration) {
-	for over := time.After(most); f.unknown() > 0; {
-		select {
-		case <-f.Changed:
-			continue
-		case <-over:
-		case <-ctx.Done():
-		}
+	if !source.Await(ctx, f.Changed, time.Now().Add(most), f.answers) {
 		f.restore()
-		return
 	}
 }
 
-// unknown returns the number of services that have had no answer.
-func (f *Follower) unknown() (n int) {
+// answers reports whether all services have had an answer.
+func (f *Follower) answers() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.all {
 		if !e.known {
-			n++
+			return false
 		}
 	}
-	return n
+	return true
 }
 
 // restore gives services without an answer the backends of an earlier agent.
