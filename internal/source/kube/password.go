@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"github.com/google/renameio/v2"
 
@@ -23,13 +22,7 @@ func makeDir(dir string) error { return os.MkdirAll(dir, 0o700) }
 
 // passwords stores the passwords of peers in one file each, which sessions read, also those
 // of a next agent that can't read Secrets.
-type passwords struct {
-	dir string
-
-	mu sync.Mutex
-	// peers are the peers of the last call of store.
-	peers []bgp.Peer
-}
+type passwords struct{ dir string }
 
 // passwordDir is a folder in the state folder.
 const passwordDir = "passwords"
@@ -37,9 +30,7 @@ const passwordDir = "passwords"
 // store writes the passwords of peers to files and sets their paths. A changed password gets
 // a new file, so that a speaker detects the change. Peers whose password can't be written
 // are omitted.
-func (p *passwords) store(from []Peer) (peers []bgp.Peer, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (p passwords) store(from []Peer) (peers []bgp.Peer, err error) {
 	var errs []error
 	for i := range from {
 		peer := from[i].Peer
@@ -53,12 +44,11 @@ func (p *passwords) store(from []Peer) (peers []bgp.Peer, err error) {
 		}
 		peers = append(peers, peer)
 	}
-	p.peers = peers
 	return peers, errors.Join(errs...)
 }
 
 // write returns the path of a peer's file with that content.
-func (p *passwords) write(peer string, password []byte) (string, error) {
+func (p passwords) write(peer string, password []byte) (string, error) {
 	dir := filepath.Join(p.dir, passwordDir)
 	if err := makeDir(dir); err != nil {
 		return "", err
@@ -80,17 +70,8 @@ func (p *passwords) write(peer string, password []byte) (string, error) {
 	return path, renameio.WriteFile(path, password, 0o600)
 }
 
-// current returns the peers of the last call of store.
-func (p *passwords) current() []bgp.Peer {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.peers
-}
-
 // removeOthers removes files that no peer uses.
-func (p *passwords) removeOthers(peers []bgp.Peer) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (p passwords) removeOthers(peers []bgp.Peer) {
 	used := map[string]bool{}
 	for _, peer := range peers {
 		used[peer.Password.File] = true

@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/source/saved"
@@ -65,6 +66,8 @@ type Source struct {
 
 	mu    sync.Mutex
 	cache *Cache
+	// peers are the last ones, with the files of their passwords.
+	peers []bgp.Peer
 }
 
 // Open returns a source with the saved state of an earlier agent.
@@ -104,7 +107,7 @@ func Open(o Options) (*Source, error) {
 func (s *Source) currentState() *saved.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := &saved.State{Node: s.Node, ASN: s.ASN, Services: s.cache.Services(), Peers: s.passwords.current()}
+	state := &saved.State{Node: s.Node, ASN: s.ASN, Services: s.cache.Services(), Peers: s.peers}
 	state.Four, state.Six = s.cache.Addresses()
 	if routes := s.cache.routing.routes; routes != nil {
 		state.Policies = routes.Policies
@@ -187,6 +190,9 @@ func (s *Source) deliver(c Change, apply func(source.Update) error) error {
 			s.Log.Error("passwords of BGP peers not stored", "error", err)
 		}
 		u.Routes = &source.Routes{Peers: peers, Policies: c.Routes.Policies}
+		s.mu.Lock()
+		s.peers = peers
+		s.mu.Unlock()
 	}
 	err := apply(u)
 	if c.Routes != nil {
