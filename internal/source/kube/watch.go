@@ -108,16 +108,12 @@ type follower struct {
 	source *Source
 }
 
-var errNoObject = errors.New("not an object")
-
 // Add implements cache.ReflectorStore.
 func (f *follower) Add(obj any) error {
-	o, ok := obj.(metav1.Object)
-	if !ok {
-		return errNoObject
+	if o, ok := obj.(metav1.Object); ok {
+		strip(o)
+		f.source.changed(f.watchedList, func(w *Cache) { w.Set(o) })
 	}
-	strip(o)
-	f.source.changed(f.watchedList, func(w *Cache) { w.Set(o) })
 	return nil
 }
 
@@ -126,11 +122,9 @@ func (f *follower) Update(obj any) error { return f.Add(obj) }
 
 // Delete implements cache.ReflectorStore.
 func (f *follower) Delete(obj any) error {
-	o, ok := obj.(metav1.Object)
-	if !ok {
-		return errNoObject
+	if o, ok := obj.(metav1.Object); ok {
+		f.source.changed(f.watchedList, func(w *Cache) { w.Delete(name(o)) })
 	}
-	f.source.changed(f.watchedList, func(w *Cache) { w.Delete(name(o)) })
 	return nil
 }
 
