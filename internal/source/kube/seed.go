@@ -29,7 +29,11 @@ const seedFile = "hash-seed"
 // this one would move their flows. Errors contain no seed.
 func (s *Source) HashSeed(ctx context.Context, secret string) (uint64, error) {
 	path := filepath.Join(s.StateDir, seedFile)
-	saved, err := loadSeed(path)
+	var saved uint64
+	text, err := os.ReadFile(path)
+	if err == nil {
+		saved, err = parseSeed(text)
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.Log.Warn("saved hash seed not usable", "error", err)
 	}
@@ -74,14 +78,6 @@ func (s *Source) readSeed(ctx context.Context, name string) (uint64, error) {
 		return 0, err
 	}
 	return parseSeed(secret.Data[v1alpha1.HashSeedKey])
-}
-
-func loadSeed(path string) (uint64, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	return parseSeed(text)
 }
 
 // parseSeed reads a decimal number. The error doesn't repeat the text.
