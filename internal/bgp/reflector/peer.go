@@ -15,17 +15,14 @@ import (
 
 // client is a client. The reflector's lock guards its fields.
 type client struct {
-	identity
+	*adjRIBIn
 	bgp.Peer
 	// session is the latest one, status the peer's state besides it.
 	session *session.Session
 	status  bgp.PeerState
 	// endOfRIB is when the session's last End-of-RIB came; zero before.
 	endOfRIB time.Time
-	// routes are the client's (Adj-RIB-In, RFC 4271 §3.2), size is the memory of their attributes. Stale ones are of the
-	// session before: they are removed with the End-of-RIB of this one, or when the timer expires.
-	routes map[netip.Prefix]route
-	size   int
+	// expiry is when stale routes are removed. They are of the session before, and End-of-RIB of this one removes them, too.
 	expiry *time.Timer
 	// kept counts the timers, to distinguish one that was stopped too late.
 	kept int
@@ -68,12 +65,12 @@ func (r *Reflector) offer(address netip.Addr, conn *session.Pending) error {
 		if n >= from.MaxClients {
 			return fmt.Errorf("range %s has %d clients already", from.Prefix, n)
 		}
-		p = &client{identity: id, Peer: from.Client(address), routes: make(map[netip.Prefix]route)}
+		p = &client{adjRIBIn: r.table.add(id, from.ASN), Peer: from.Client(address)}
 		p.status = bgp.PeerState{Address: address, ASN: p.ASN, Dynamic: true, RouterID: id.RouterID, State: bgp.Idle}
 		r.clients[id] = p
 	} else if !p.ended() {
 		p.session.Drop(session.Replaced)
-		r.lost(p)
+		p.lost()
 	}
 	p.endOfRIB = time.Time{}
 	s := session.Begin(conn, session.Options{
@@ -110,6 +107,19 @@ func (r *Reflector) configured(p *client) bool {
 	return client.Equal(&p.Peer)
 }
 
+// update records the routes of a client's session. A notification that isn't zero ends it.
+func (r *Reflector) update(p *client, s *session.Session, u *session.Update) session.Notification {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.session != s {
+		return session.Notification{} // which has ended
+	}
+	if u.EndOfRIB {
+		p.endOfRIB = time.Now()
+	}
+	return r.table.update(p.adjRIBIn, u)
+}
+
 // follow follows a client's session until it ends.
 func (r *Reflector) follow(p *client, s *session.Session) {
 	select {
@@ -131,7 +141,7 @@ func (r *Reflector) follow(p *client, s *session.Session) {
 	}
 	status := s.Status()
 	p.status.Reason = status.Reason
-	was := r.lost(p)
+	was := p.lost()
 	switch {
 	case p.RestartTime > 0 && status.Lost && was && status.Open.GracefulRestart && status.Open.RestartTime > 0:
 		r.keep(p, status.Open.RestartTime)
@@ -149,7 +159,7 @@ func (r *Reflector) follow(p *client, s *session.Session) {
 
 // lost notes that a client's session has ended, or is ended for another one, and makes its routes stale. It reports whether
 // it was established.
-func (r *Reflector) lost(p *client) (was bool) {
+func (p *client) lost() (was bool) {
 	p.session.Count(&p.status)
 	if was = p.session.Status().State == bgp.Established; was {
 		p.status.Since = time.Now()
@@ -172,7 +182,7 @@ func (r *Reflector) opened(p *client, s *session.Session) {
 	}
 	p.forget()
 	open := s.Status().Open
-	r.sweep(p, func(prefix netip.Prefix) bool { return !open.GracefulRestart || !open.Preserved.Has(prefix.Addr()) })
+	r.table.sweep(p.adjRIBIn, func(prefix netip.Prefix) bool { return !open.GracefulRestart || !open.Preserved.Has(prefix.Addr()) })
 	if len(p.routes) > 0 { // which End-of-RIB should do before
 		r.keep(p, max(p.RestartTime, time.Second))
 	}
@@ -202,7 +212,7 @@ func (r *Reflector) expire(p *client, kept int) {
 		return // the timer was stopped too late
 	}
 	p.forget()
-	r.sweep(p, func(netip.Prefix) bool { return true })
+	r.table.sweep(p.adjRIBIn, func(netip.Prefix) bool { return true })
 	if p.ended() {
 		r.remove(p)
 	}
@@ -220,9 +230,7 @@ func (r *Reflector) remove(p *client) {
 	p.session.Drop("no longer a client")
 	p.forget()
 	delete(r.clients, p.identity)
-	for prefix := range p.routes {
-		r.withdraw(p, prefix)
-	}
+	r.table.remove(p.adjRIBIn)
 	r.saveClients()
 }
 
@@ -252,5 +260,18 @@ func (r *Reflector) addRouter(peer bgp.Peer) {
 			return session.Begin(conn, session.Options{Local: local, Peer: peer, Restarted: restarted, Paths: true, OnOpen: r.addOut})
 		},
 		OnEstablished: func(*session.Session) { r.bfd.Established(peer.Address) },
+	})
+}
+
+// addOut gives the session of a router all routes, and later changes until it ends.
+func (r *Reflector) addOut(s *session.Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.table.addSession(s)
+	r.work.Go(func() {
+		<-s.Ended()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.table.sessions, s)
 	})
 }

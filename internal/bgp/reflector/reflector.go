@@ -55,7 +55,7 @@ type Reflector struct {
 	file    clientFile
 	clients map[identity]*client
 	routers map[netip.Addr]*speaker.Keeper // by their addresses
-	out     outbound
+	table   *table                         // of the clients' routes
 	// unidentified are connections whose OPEN hasn't arrived, oldest first; refused counts
 	// those that were closed.
 	unidentified []*net.TCPConn
@@ -67,9 +67,10 @@ type Reflector struct {
 func Start(ctx context.Context, config bgp.Reflection, o Options) (*Reflector, error) {
 	r := &Reflector{
 		log: o.Log, config: config, clients: make(map[identity]*client), routers: make(map[netip.Addr]*speaker.Keeper),
-		out: newOutbound(o.Log), ready: make(chan struct{}),
+		ready:    make(chan struct{}),
 		logLimit: rate.NewLimiter(rate.Every(time.Second), 10),
 	}
+	r.table = newTable(o.Log, &r.config)
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	r.bfd = bfd.New(o.Log, r.bfdChanged)
 	r.listener = session.NewListener(o.Log, r.keys, r.accept)
@@ -96,7 +97,7 @@ func (r *Reflector) open(clientFile string) (err error) {
 	for _, router := range r.config.Routers {
 		r.addRouter(router)
 	}
-	r.work.Go(func() { r.out.run(r.ctx, &r.mu, r.paths) })
+	r.work.Go(func() { r.table.run(r.ctx, &r.mu) })
 	before, timeout := r.file.before, r.config.RestartWait
 	r.work.Go(func() { r.awaitClients(before, timeout) })
 	return nil
@@ -148,7 +149,7 @@ func (r *Reflector) configure(next bgp.Reflection) {
 			r.drop(p, "no longer configured")
 		default:
 			for prefix, to := range p.routes {
-				r.decide(p, prefix, to)
+				r.table.decide(p.adjRIBIn, prefix, to)
 			}
 		}
 	}

@@ -31,8 +31,8 @@ func (r *Reflector) Routes() []Route {
 		hop    netip.Addr
 	}
 	routes := make(map[path]*Route)
-	for _, p := range r.clients {
-		for prefix, rr := range p.routes {
+	for _, in := range r.table.clients {
+		for prefix, rr := range in.routes {
 			if !rr.accepted {
 				continue
 			}
@@ -45,9 +45,9 @@ func (r *Reflector) Routes() []Route {
 			if rr.since.Before(route.Since) {
 				route.Since, route.Attributes = rr.since, rr.passed
 			}
-			route.Clients = append(route.Clients, p.identity.Address)
+			route.Clients = append(route.Clients, in.Address)
 			if rr.stale {
-				route.Stale = append(route.Stale, p.identity.Address)
+				route.Stale = append(route.Stale, in.Address)
 			}
 		}
 	}

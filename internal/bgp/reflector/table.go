@@ -35,29 +35,66 @@ type route struct {
 	stale    bool
 }
 
-// update records a client's routes and passes them on. A notification that isn't zero ends the session.
-func (r *Reflector) update(p *client, s *session.Session, u *session.Update) session.Notification {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if p.session != s {
-		return session.Notification{} // which has ended
+// adjRIBIn has the routes of a client (RFC 4271 §3.2).
+type adjRIBIn struct {
+	identity
+	asn    uint32
+	routes map[netip.Prefix]route
+	size   int // of the memory of their attributes
+}
+
+// table has the routes of all clients, and passes them on to routers. The reflector's lock guards it and its clients; only
+// run takes the lock itself.
+type table struct {
+	log     *slog.Logger
+	config  *bgp.Reflection // the reflector's
+	clients map[identity]*adjRIBIn
+	// sessions are the routers' that get paths.
+	sessions map[*session.Session]struct{}
+	// unequal are the prefixes whose paths they don't have yet; changed has a value if there are any.
+	unequal map[netip.Prefix]struct{}
+	changed chan struct{}
+}
+
+func newTable(log *slog.Logger, config *bgp.Reflection) *table {
+	return &table{
+		log: log, config: config, clients: make(map[identity]*adjRIBIn), sessions: make(map[*session.Session]struct{}),
+		unequal: make(map[netip.Prefix]struct{}), changed: make(chan struct{}, 1),
 	}
+}
+
+// add adds a client without routes.
+func (t *table) add(id identity, asn uint32) *adjRIBIn {
+	in := &adjRIBIn{identity: id, asn: asn, routes: make(map[netip.Prefix]route)}
+	t.clients[id] = in
+	return in
+}
+
+// remove removes a client and its routes.
+func (t *table) remove(in *adjRIBIn) {
+	delete(t.clients, in.identity)
+	for prefix := range in.routes {
+		t.withdraw(in, prefix)
+	}
+}
+
+// update records a client's routes and passes them on. A notification that isn't zero is to end its session.
+func (t *table) update(in *adjRIBIn, u *session.Update) session.Notification {
 	if u.EndOfRIB {
-		p.endOfRIB = time.Now()
-		r.sweep(p, func(netip.Prefix) bool { return true })
+		t.sweep(in, func(netip.Prefix) bool { return true })
 	}
 	for _, prefix := range u.Withdrawn {
-		r.withdraw(p, prefix)
+		t.withdraw(in, prefix)
 	}
 	for _, a := range u.Announced {
 		learned := route{Learned: a.Learned, since: time.Now()}
 		for _, prefix := range a.Prefixes {
-			r.decide(p, prefix, learned)
+			t.decide(in, prefix, learned)
 		}
-		if len(p.routes) > maxPrefixes {
+		if len(in.routes) > maxPrefixes {
 			return session.TooManyPrefixes
 		}
-		if p.size > maxAttributes {
+		if in.size > maxAttributes {
 			return session.OutOfResources
 		}
 	}
@@ -65,30 +102,30 @@ func (r *Reflector) update(p *client, s *session.Session, u *session.Update) ses
 }
 
 // decide records a client's route to a prefix, and whether and how it is reflected.
-func (r *Reflector) decide(p *client, prefix netip.Prefix, to route) {
-	genuine := !p.External(r.config.Local) || len(to.ASPath) > 0 && to.ASPath[0] == p.ASN
-	to.accepted = genuine && !to.Loop && r.config.Accepts(p.identity.Address, prefix, to.NextHop)
-	to.passed = limited(&to.Attributes, &r.config.Allowed)
-	p.size += to.Size - p.routes[prefix].Size
-	p.routes[prefix] = to
-	r.out.pass(prefix)
+func (t *table) decide(in *adjRIBIn, prefix netip.Prefix, to route) {
+	genuine := in.asn == t.config.ASN || len(to.ASPath) > 0 && to.ASPath[0] == in.asn
+	to.accepted = genuine && !to.Loop && t.config.Accepts(in.Address, prefix, to.NextHop)
+	to.passed = limited(&to.Attributes, &t.config.Allowed)
+	in.size += to.Size - in.routes[prefix].Size
+	in.routes[prefix] = to
+	t.pass(prefix)
 }
 
 // withdraw removes a client's route to a prefix.
-func (r *Reflector) withdraw(p *client, prefix netip.Prefix) {
-	if _, ok := p.routes[prefix]; !ok {
+func (t *table) withdraw(in *adjRIBIn, prefix netip.Prefix) {
+	if _, ok := in.routes[prefix]; !ok {
 		return
 	}
-	p.size -= p.routes[prefix].Size
-	delete(p.routes, prefix)
-	r.out.pass(prefix)
+	in.size -= in.routes[prefix].Size
+	delete(in.routes, prefix)
+	t.pass(prefix)
 }
 
 // sweep removes a client's stale routes to some prefixes.
-func (r *Reflector) sweep(p *client, some func(netip.Prefix) bool) {
-	for prefix, to := range p.routes {
+func (t *table) sweep(in *adjRIBIn, some func(netip.Prefix) bool) {
+	for prefix, to := range in.routes {
 		if to.stale && some(prefix) {
-			r.withdraw(p, prefix)
+			t.withdraw(in, prefix)
 		}
 	}
 }
@@ -121,103 +158,81 @@ func limited(received, limits *bgp.Attributes) bgp.Attributes {
 	return a
 }
 
-// addOut gives the session of a router all routes, and later changes until it ends.
-func (r *Reflector) addOut(s *session.Session) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.out.sessions[s] = struct{}{}
+// addSession gives the session of a router all routes, and later changes.
+func (t *table) addSession(s *session.Session) {
+	t.sessions[s] = struct{}{}
 	all := make(map[netip.Prefix]struct{})
-	for _, p := range r.clients {
-		for prefix := range p.routes {
+	for _, in := range t.clients {
+		for prefix := range in.routes {
 			all[prefix] = struct{}{}
 		}
 	}
 	for prefix := range all {
-		r.out.change(s, prefix, r.paths(prefix))
+		t.change(s, prefix, t.paths(prefix))
 	}
-	r.work.Go(func() {
-		<-s.Ended()
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.out.sessions, s)
-	})
-}
-
-// outbound passes paths on to routers. The reflector's lock guards it.
-type outbound struct {
-	log *slog.Logger
-	// sessions are the routers' that get paths.
-	sessions map[*session.Session]struct{}
-	// unequal are the prefixes whose paths they don't have yet; changed has a value if there are any.
-	unequal map[netip.Prefix]struct{}
-	changed chan struct{}
-}
-
-func newOutbound(log *slog.Logger) outbound {
-	return outbound{log, make(map[*session.Session]struct{}), make(map[netip.Prefix]struct{}), make(chan struct{}, 1)}
 }
 
 // pass has the paths to a prefix passed on, by run: hundreds of clients announce the same prefixes after a restart, and each
 // change of one takes all paths of the others.
-func (o *outbound) pass(prefix netip.Prefix) {
-	o.unequal[prefix] = struct{}{}
+func (t *table) pass(prefix netip.Prefix) {
+	t.unequal[prefix] = struct{}{}
 	select {
-	case o.changed <- struct{}{}:
+	case t.changed <- struct{}{}:
 	default:
 	}
 }
 
 // run passes changes on, some at a time, until ctx ends.
-func (o *outbound) run(ctx context.Context, lock sync.Locker, paths func(netip.Prefix) []session.Path) {
+func (t *table) run(ctx context.Context, lock sync.Locker) {
 	for {
 		select {
-		case <-o.changed:
+		case <-t.changed:
 		case <-ctx.Done():
 			return
 		}
 		for left := 1; left > 0; {
 			lock.Lock()
-			o.passSome(paths)
-			left = len(o.unequal)
+			t.passSome()
+			left = len(t.unequal)
 			lock.Unlock()
 		}
 	}
 }
 
-func (o *outbound) passSome(paths func(netip.Prefix) []session.Path) {
+func (t *table) passSome() {
 	const some = 64
 	done := 0
-	for prefix := range o.unequal {
+	for prefix := range t.unequal {
 		if done++; done > some {
 			return
 		}
-		delete(o.unequal, prefix)
-		to := paths(prefix)
-		for s := range o.sessions {
-			o.change(s, prefix, to)
+		delete(t.unequal, prefix)
+		to := t.paths(prefix)
+		for s := range t.sessions {
+			t.change(s, prefix, to)
 		}
 	}
 }
 
-func (o *outbound) change(s *session.Session, prefix netip.Prefix, paths []session.Path) {
+func (t *table) change(s *session.Session, prefix netip.Prefix, paths []session.Path) {
 	if err := s.Change(prefix, paths); err != nil {
-		o.log.Warn("route not passed on", "error", err)
+		t.log.Warn("route not passed on", "error", err)
 	}
 }
 
 // paths are the accepted paths to a prefix, the best one first (RFC 4271 §9.1.2.2, RFC 4456 §9). An identifier is a hash of
 // client and next hop, so that a router that kept the paths over a restart of the reflector mistakes none for another.
-func (r *Reflector) paths(prefix netip.Prefix) (paths []session.Path) {
-	for id, p := range r.clients {
-		to, ok := p.routes[prefix]
+func (t *table) paths(prefix netip.Prefix) (paths []session.Path) {
+	for id, in := range t.clients {
+		to, ok := in.routes[prefix]
 		if !ok || !to.accepted {
 			continue
 		}
 		path := session.Path{
 			Route: bgp.Route{Prefix: prefix, NextHop: to.NextHop, Attributes: to.passed}, Origin: to.Origin, ASPath: to.ASPath,
 		}
-		if !p.External(r.config.Local) {
-			path.Originator, path.Cluster = id.RouterID, r.config.ClusterID
+		if in.asn == t.config.ASN {
+			path.Originator, path.Cluster = id.RouterID, t.config.ClusterID
 		}
 		hash := fnv.New32a()
 		hash.Write(id.RouterID.AsSlice())

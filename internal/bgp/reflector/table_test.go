@@ -29,11 +29,8 @@ func announced(first, number, size int) *session.Update {
 // A client's routes are bounded by their number, and by the memory of their attributes. Routes that it has replaced or
 // withdrawn don't count.
 func TestBounds(t *testing.T) {
-	r := &Reflector{
-		config: bgp.Reflection{Local: bgp.Local{ASN: 65021}}, clients: make(map[identity]*client),
-		out: newOutbound(slog.New(slog.DiscardHandler)),
-	}
-	p := &client{Peer: bgp.Peer{ASN: 65021}, routes: make(map[netip.Prefix]route)}
+	routes := newTable(slog.New(slog.DiscardHandler), &bgp.Reflection{Local: bgp.Local{ASN: 65021}})
+	in := routes.add(identity{}, 65021)
 	const size = maxAttributes / 100
 	withdrawn := &session.Update{}
 	for _, a := range announced(0, 50, 0).Announced {
@@ -51,8 +48,8 @@ func TestBounds(t *testing.T) {
 		{announced(0, maxPrefixes, 0), session.Notification{}},
 		{announced(maxPrefixes, 1, 0), session.TooManyPrefixes},
 	} {
-		if got := r.update(p, nil, step.update); got != step.want {
-			t.Errorf("step %d: %q, want %q; %d routes of %d bytes", i, got, step.want, len(p.routes), p.size)
+		if got := routes.update(in, step.update); got != step.want {
+			t.Errorf("step %d: %q, want %q; %d routes of %d bytes", i, got, step.want, len(in.routes), in.size)
 		}
 	}
 }
