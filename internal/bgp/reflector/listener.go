@@ -27,9 +27,41 @@ const (
 	maxOfSource     = 64
 )
 
+// unidentified are the connections whose OPEN hasn't arrived, oldest first.
+type unidentified []*net.TCPConn
+
+// add adds a connection, and closes one if there are too many: the oldest one, which is the
+// least likely to send its OPEN.
+func (u *unidentified) add(conn *net.TCPConn) {
+	var same []*net.TCPConn
+	for _, c := range *u {
+		if source(c) == source(conn) {
+			same = append(same, c)
+		}
+	}
+	var surplus *net.TCPConn
+	switch {
+	case len(same) >= maxOfSource:
+		surplus = same[0]
+	case len(*u) >= maxUnidentified:
+		surplus = (*u)[0]
+	}
+	if surplus != nil {
+		_ = surplus.Close()
+		u.remove(surplus)
+	}
+	*u = append(*u, conn)
+}
+
+// remove removes a connection, if it is one of them.
+func (u *unidentified) remove(conn *net.TCPConn) {
+	*u = slices.DeleteFunc(*u, func(c *net.TCPConn) bool { return c == conn })
+}
+
 // source returns the prefix that the connections of one host share: its IPv4 address, or
 // its IPv6 /64, in which a host may choose its addresses.
-func source(address netip.Addr) netip.Prefix {
+func source(conn *net.TCPConn) netip.Prefix {
+	address := remote(conn)
 	p, _ := address.Prefix(min(address.BitLen(), 64)) // never longer than the address
 	return p
 }
@@ -85,36 +117,9 @@ func (r *Reflector) admit(address netip.Addr, conn *net.TCPConn) error {
 	if err := session.SetTTL(conn, r.config.Local, &client); err != nil {
 		return err
 	}
-	r.makeRoom(source(address))
-	r.unidentified = append(r.unidentified, conn)
+	r.unidentified.add(conn)
 	r.work.Go(func() { r.identify(address, conn) })
 	return nil
-}
-
-// makeRoom closes a connection if there are too many without an OPEN: the oldest one, which
-// is the least likely to send it.
-func (r *Reflector) makeRoom(from netip.Prefix) {
-	var same []*net.TCPConn
-	for _, c := range r.unidentified {
-		if source(remote(c)) == from {
-			same = append(same, c)
-		}
-	}
-	oldest := r.unidentified
-	switch {
-	case len(same) >= maxOfSource:
-		oldest = same
-	case len(r.unidentified) < maxUnidentified:
-		return
-	}
-	conn := oldest[0]
-	_ = conn.Close()
-	r.identified(conn)
-}
-
-// identified removes a connection from those without an OPEN.
-func (r *Reflector) identified(conn *net.TCPConn) {
-	r.unidentified = slices.DeleteFunc(r.unidentified, func(c *net.TCPConn) bool { return c == conn })
 }
 
 // identify waits for the OPEN of a client.
@@ -129,12 +134,12 @@ func (r *Reflector) identify(address netip.Addr, conn *net.TCPConn) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.identified(conn)
+	r.unidentified.remove(conn)
 	if !stop() {
 		return // the reflector is closed
 	}
 	if errors.Is(err, net.ErrClosed) {
-		err = errUnidentified // makeRoom closed it
+		err = errUnidentified // unidentified.add closed it
 	}
 	if err == nil {
 		err = r.offer(address, pending)

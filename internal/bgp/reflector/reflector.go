@@ -16,7 +16,6 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -56,10 +55,8 @@ type Reflector struct {
 	clients map[identity]*client
 	routers map[netip.Addr]*speaker.Keeper // by their addresses
 	table   *table                         // of the clients' routes
-	// unidentified are connections whose OPEN hasn't arrived, oldest first; refused counts
-	// those that were closed.
-	unidentified []*net.TCPConn
-	refused      uint64
+	unidentified unidentified
+	refused      uint64 // connections that were closed
 }
 
 // Start accepts clients, and connects to routers as soon as the clients that were
