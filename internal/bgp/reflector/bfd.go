@@ -20,16 +20,16 @@ func (r *Reflector) watch() {
 		}
 	}
 	for _, p := range r.clients {
-		if p.BFD == nil || !p.established() || seen[p.identity.Address] {
+		if p.BFD == nil || !p.established() || seen[p.Address] {
 			continue
 		}
-		seen[p.identity.Address] = true
+		seen[p.Address] = true
 		watched = append(watched, bfd.Of(&p.Peer))
 	}
 	r.bfd.Set(watched)
 	for _, p := range r.clients {
 		if p.established() {
-			r.bfd.Begin(p.identity.Address)
+			r.bfd.Begin(p.Address)
 		}
 	}
 }
@@ -42,7 +42,7 @@ func (r *Reflector) bfdChanged(e bfd.Event) {
 		router.BFDChanged(e)
 	}
 	for _, p := range r.clients {
-		if p.identity.Address == e.Peer && p.established() && e.Concerns(p.session.Status().Since, p.BFD) {
+		if p.Address == e.Peer && p.established() && e.Concerns(p.session.Status().Since, p.BFD) {
 			r.drop(p, "BFD down: "+e.Diagnostic.String())
 		}
 	}

@@ -30,7 +30,7 @@ type client struct {
 
 // logAttrs identify the client in the log.
 func (p *client) logAttrs(more ...any) []any {
-	return append([]any{"client", p.identity.Address, "routerID", p.RouterID}, more...)
+	return append([]any{"client", p.Address, "routerID", p.RouterID}, more...)
 }
 
 // established reports whether the client has a session.
@@ -97,13 +97,13 @@ func (r *Reflector) contested(address netip.Addr, conn *session.Pending) *sessio
 	return nil
 }
 
-// configured reports whether the configuration has the client unchanged.
-func (r *Reflector) configured(p *client) bool {
-	from := r.config.Range(p.identity.Address)
-	if from == nil || r.config.Router(p.identity.Address) != nil {
+// configured reports whether a configuration has the client unchanged.
+func (p *client) configured(config *bgp.Reflection) bool {
+	from := config.Range(p.Address)
+	if from == nil || config.Router(p.Address) != nil {
 		return false
 	}
-	client := from.Client(p.identity.Address)
+	client := from.Client(p.Address)
 	return client.Equal(&p.Peer)
 }
 

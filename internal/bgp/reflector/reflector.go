@@ -142,7 +142,7 @@ func (r *Reflector) configure(next bgp.Reflection) {
 	}
 	for _, p := range r.clients {
 		switch {
-		case !r.configured(p):
+		case !p.configured(&next):
 			r.drop(p, "no longer configured")
 		default:
 			for prefix, to := range p.routes {
