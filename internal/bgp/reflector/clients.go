@@ -12,14 +12,23 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/google/renameio/v2"
+)
+
+const (
+	// endOfRIBDelay is the longest time between the End-of-RIBs of both families;
+	// noEndOfRIBDelay is how long a client that sends none gets for its routes.
+	endOfRIBDelay   = 100 * time.Millisecond
+	noEndOfRIBDelay = time.Second
 )
 
 // clientFile saves the clients for the next start of the reflector. Without a path
 // it does nothing.
 type clientFile struct {
 	path string
+	log  *slog.Logger
 	// before are the clients when the reflector ended, saved those in the file.
 	before, saved []identity
 }
@@ -41,7 +50,7 @@ func (i identity) String() string { return fmt.Sprintf("%s (%s)", i.Address, i.R
 // openClientFile reads the clients. A malformed file is logged and counts as empty: it
 // must not keep the reflector from starting.
 func openClientFile(path string, log *slog.Logger) (f clientFile, err error) {
-	f.path = path
+	f.path, f.log = path, log
 	if path == "" {
 		return f, nil
 	}
@@ -59,19 +68,38 @@ func openClientFile(path string, log *slog.Logger) (f clientFile, err error) {
 	return f, nil
 }
 
-// save writes the clients, if they have changed.
-func (f *clientFile) save(clients []identity) error {
-	slices.SortFunc(clients, identity.compare)
-	if f.path == "" || slices.Equal(clients, f.saved) {
-		return nil
+// save writes the clients that have had a session, if they have changed.
+func (f *clientFile) save(clients map[identity]*client) {
+	var known []identity
+	for id, p := range clients {
+		if !p.status.Since.IsZero() || p.established() {
+			known = append(known, id)
+		}
 	}
-	data, err := json.Marshal(clients)
+	slices.SortFunc(known, identity.compare)
+	if f.path == "" || slices.Equal(known, f.saved) {
+		return
+	}
+	data, err := json.Marshal(known)
 	if err == nil {
 		err = renameio.WriteFile(f.path, data, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("clients: %w", err)
+		f.log.Warn("clients not saved", "error", err)
+		return
 	}
-	f.saved = clients
-	return nil
+	f.saved = known
+}
+
+// missing returns those of before that haven't announced all of their routes yet.
+func (f *clientFile) missing(clients map[identity]*client) (missing []identity) {
+	for _, id := range f.before {
+		p := clients[id]
+		back := p != nil && p.established() && (time.Since(p.session.Status().Since) > noEndOfRIBDelay ||
+			!p.endOfRIB.IsZero() && time.Since(p.endOfRIB) > endOfRIBDelay)
+		if !back {
+			missing = append(missing, id)
+		}
+	}
+	return missing
 }

@@ -128,7 +128,7 @@ func (r *Reflector) follow(p *client, s *session.Session) {
 		if p.session == s {
 			r.log.Info("session established", p.logAttrs()...)
 			r.watch()
-			r.saveClients()
+			r.file.save(r.clients)
 		}
 		r.mu.Unlock()
 	case <-s.Ended():
@@ -231,23 +231,7 @@ func (r *Reflector) remove(p *client) {
 	p.forget()
 	delete(r.clients, p.identity)
 	r.table.remove(p.adjRIBIn)
-	r.saveClients()
-}
-
-// saveClients saves the current clients for the next start.
-func (r *Reflector) saveClients() {
-	if r.ctx.Err() != nil {
-		return // clients that leave now leave for this reflector's end
-	}
-	var clients []identity
-	for id, p := range r.clients {
-		if !p.status.Since.IsZero() || p.established() {
-			clients = append(clients, id)
-		}
-	}
-	if err := r.file.save(clients); err != nil {
-		r.log.Warn("clients not saved", "error", err)
-	}
+	r.file.save(r.clients)
 }
 
 // addRouter dials a router, or waits for its connections. The caller holds the lock.

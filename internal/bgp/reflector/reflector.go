@@ -95,8 +95,8 @@ func (r *Reflector) open(clientFile string) (err error) {
 		r.addRouter(router)
 	}
 	r.work.Go(func() { r.table.run(r.ctx, &r.mu) })
-	before, timeout := r.file.before, r.config.RestartWait
-	r.work.Go(func() { r.awaitClients(before, timeout) })
+	timeout := r.config.RestartWait
+	r.work.Go(func() { r.awaitClients(timeout) })
 	return nil
 }
 
@@ -179,6 +179,7 @@ func (r *Reflector) Close() {
 func (r *Reflector) closeRouters() {
 	r.mu.Lock()
 	r.cancel()
+	r.file.path = "" // clients that leave now leave for this reflector's end
 	routers := maps.Clone(r.routers)
 	r.mu.Unlock()
 	var stopping sync.WaitGroup
@@ -188,21 +189,16 @@ func (r *Reflector) closeRouters() {
 	stopping.Wait()
 }
 
-const (
-	// checkInterval is how often awaitClients checks the clients.
-	checkInterval = 20 * time.Millisecond
-	// endOfRIBDelay is the longest time between the End-of-RIBs of both families;
-	// noEndOfRIBDelay is how long a client that sends none gets for its routes.
-	endOfRIBDelay   = 100 * time.Millisecond
-	noEndOfRIBDelay = time.Second
-)
+// checkInterval is how often awaitClients checks the clients.
+const checkInterval = 20 * time.Millisecond
 
 // awaitClients closes ready when all clients from before the restart have announced
 // their routes, or the timeout is over: a router removes those that it doesn't get
 // again.
-func (r *Reflector) awaitClients(before []identity, timeout time.Duration) {
+func (r *Reflector) awaitClients(timeout time.Duration) {
 	defer close(r.ready)
-	if len(before) == 0 {
+	before := len(r.file.before)
+	if before == 0 {
 		return
 	}
 	deadline := time.NewTimer(timeout)
@@ -210,33 +206,20 @@ func (r *Reflector) awaitClients(before []identity, timeout time.Duration) {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
-		missing := r.missing(before)
+		r.mu.Lock()
+		missing := r.file.missing(r.clients)
+		r.mu.Unlock()
 		if len(missing) == 0 {
-			r.log.Info("all clients are back", "clients", len(before))
+			r.log.Info("all clients are back", "clients", before)
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			r.log.Warn("not all clients are back", "clients", len(before), "missing", missing)
+			r.log.Warn("not all clients are back", "clients", before, "missing", missing)
 			return
 		case <-r.ctx.Done():
 			return
 		}
 	}
-}
-
-// missing returns the clients that haven't announced all of their routes yet.
-func (r *Reflector) missing(clients []identity) (missing []identity) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range clients {
-		p := r.clients[c]
-		back := p != nil && p.established() && (time.Since(p.session.Status().Since) > noEndOfRIBDelay ||
-			!p.endOfRIB.IsZero() && time.Since(p.endOfRIB) > endOfRIBDelay)
-		if !back {
-			missing = append(missing, c)
-		}
-	}
-	return missing
 }
