@@ -21,7 +21,6 @@ type adjRIBOut struct {
 	state           wait.Value[outState]
 
 	mu           sync.Mutex
-	to           target
 	wanted, sent map[netip.Prefix][]encoded
 	paths        int // in sent
 	// unequal are the prefixes in which they may differ.
@@ -57,15 +56,8 @@ func newAdjRIBOut() *adjRIBOut {
 		wanted: make(map[netip.Prefix][]encoded), sent: make(map[netip.Prefix][]encoded), unequal: make(map[netip.Prefix]struct{}),
 	}
 	r.state.Set(outState{current: true})
-	return r
-}
-
-// negotiate sets how paths are encoded, before any is.
-func (r *adjRIBOut) negotiate(to target) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.to = to
 	r.signal() // End-of-RIB is sent also without paths
+	return r
 }
 
 // signal wakes the writer.
@@ -141,7 +133,7 @@ func (r *adjRIBOut) repeat() {
 
 // take returns the messages that give the peer the wanted paths: withdrawals first, and after the first paths
 // End-of-RIB (RFC 4724 §2).
-func (r *adjRIBOut) take() (messages [][]byte) {
+func (r *adjRIBOut) take(to *negotiated) (messages [][]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	type group struct {
@@ -153,13 +145,13 @@ func (r *adjRIBOut) take() (messages [][]byte) {
 		wanted, sent, six := r.wanted[prefix], r.sent[prefix], prefix.Addr().Is6()
 		for _, p := range sent {
 			if !slices.ContainsFunc(wanted, func(w encoded) bool { return w.id == p.id }) {
-				withdrawn[six] = append(withdrawn[six], r.to.nlri(prefix, p.id))
+				withdrawn[six] = append(withdrawn[six], to.nlri(prefix, p.id))
 			}
 		}
 		for _, p := range wanted {
 			if !slices.Contains(sent, p) {
-				to := group{p.attributes, six}
-				announced[to] = append(announced[to], r.to.nlri(prefix, p.id))
+				g := group{p.attributes, six}
+				announced[g] = append(announced[g], to.nlri(prefix, p.id))
 			}
 		}
 		r.paths += len(wanted) - len(sent)
@@ -171,12 +163,12 @@ func (r *adjRIBOut) take() (messages [][]byte) {
 	for six, nlris := range withdrawn {
 		messages = append(messages, updates(nlris, func(some []byte) []byte { return withdrawal(six, some) })...)
 	}
-	for to, nlris := range announced {
-		messages = append(messages, updates(nlris, func(some []byte) []byte { return to.announcement(to.six, some) })...)
+	for g, nlris := range announced {
+		messages = append(messages, updates(nlris, func(some []byte) []byte { return g.announcement(g.six, some) })...)
 	}
-	if !r.begun && r.to.endOfRIB {
+	if !r.begun && to.gracefulRestart {
 		for _, six := range []bool{false, true} {
-			if six && r.to.accepts.IPv6 || !six && r.to.accepts.IPv4 {
+			if six && to.accepts.IPv6 || !six && to.accepts.IPv4 {
 				messages = append(messages, withdrawal(six, nil))
 			}
 		}

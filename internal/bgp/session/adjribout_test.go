@@ -24,7 +24,7 @@ func TestAdjRIBOutModel(t *testing.T) {
 		several := random.IntN(2) == 0
 		s := &Session{o: Options{Local: balancer, Peer: router, Paths: true}, out: newAdjRIBOut()}
 		open := &Open{IPv4: true, IPv6: true, longASN: true, GracefulRestart: true, paths: Families{several, several}}
-		s.out.negotiate(s.target(open))
+		s.agreed = s.o.negotiate(open)
 		options := &wire.MarshallingOption{}
 		if several {
 			options.AddPath = map[wire.Family]wire.BGPAddPathMode{
@@ -35,7 +35,7 @@ func TestAdjRIBOutModel(t *testing.T) {
 		ends := 0
 		deliver := func() {
 			t.Helper()
-			for _, b := range s.out.take() {
+			for _, b := range s.out.take(&s.agreed) {
 				if len(b) > wire.BGP_MAX_MESSAGE_LENGTH {
 					t.Fatalf("a message of %d bytes", len(b))
 				}
@@ -137,12 +137,12 @@ func TestRefreshOfOtherFamily(t *testing.T) {
 // Many paths with the same attributes share messages, which are full (RFC 4271 §4.3).
 func TestFullMessages(t *testing.T) {
 	s := &Session{o: Options{Local: balancer, Peer: router}, out: newAdjRIBOut()}
-	s.out.negotiate(s.target(&Open{IPv4: true, longASN: true}))
+	s.agreed = s.o.negotiate(&Open{IPv4: true, longASN: true})
 	const routes = 5000
 	if err := s.Announce(hosts(0, routes)); err != nil {
 		t.Fatal(err)
 	}
-	messages := s.out.take()
+	messages := s.out.take(&s.agreed)
 	sizes, all := []int{}, 0
 	for _, m := range messages {
 		sizes = append(sizes, len(m))
@@ -193,12 +193,12 @@ func TestReflectedPath(t *testing.T) {
 	}
 	p.MED = new(uint32(5))
 	for name, c := range map[string]struct {
-		to   target
+		to   negotiated
 		want string
 	}{
-		"internal":   {target{longASN: true}, "i path 65536 65022 10.0.2.11 med 5 pref 100 originator 10.0.2.12 cluster [10.0.2.10]"},
-		"external":   {target{longASN: true, external: true}, "i path 65021 65536 65022 10.0.2.11 med 5"},
-		"short ASNs": {target{external: true}, "i path 65021 23456 65022 10.0.2.11 med 5 path4 65021 65536 65022"},
+		"internal":   {negotiated{longASN: true}, "i path 65536 65022 10.0.2.11 med 5 pref 100 originator 10.0.2.12 cluster [10.0.2.10]"},
+		"external":   {negotiated{longASN: true, external: true}, "i path 65021 65536 65022 10.0.2.11 med 5"},
+		"short ASNs": {negotiated{external: true}, "i path 65021 23456 65022 10.0.2.11 med 5 path4 65021 65536 65022"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.to.local = bgp.Local{ASN: 65021}

@@ -13,7 +13,6 @@ import (
 
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
-	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/test/await"
 )
 
@@ -71,13 +70,13 @@ func FuzzUpdate(f *testing.F) {
 	f.Add(announcing(attributesOf(0x80, 14, 5, 0, 2, 1, 0, 0)), true)
 	f.Add(announcing(attributesOf(0xc0, 8, 3, 1, 2, 3)), false)
 	f.Add([]byte("\x00\x00\x00\x16A \x010A \x000\x03\x00\n00000000000"), false) // a NEXT_HOP without an address
-	s := &Session{o: Options{Local: balancer, Peer: router}}
+	agreed := negotiated{local: balancer, external: true}
 	f.Fuzz(func(t *testing.T, body []byte, longASN bool) {
 		if len(body) > wire.BGP_MAX_MESSAGE_LENGTH-headerSize {
 			return
 		}
-		s.status.Set(Status{State: bgp.Established, Open: &Open{longASN: longASN}})
-		u, err := s.readUpdate(message(body))
+		agreed.longASN = longASN
+		u, err := agreed.readUpdate(message(body))
 		if _, ok := errors.AsType[Notification](err); err != nil && !ok {
 			t.Error(err)
 		}

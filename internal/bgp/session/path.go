@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
@@ -27,28 +28,29 @@ type Path struct {
 	Originator, Cluster netip.Addr
 }
 
-// target is how a peer gets paths.
-type target struct {
+// negotiated is what the two OPENs of a session have in common. It decides how paths are written and read.
+type negotiated struct {
 	local    bgp.Local
 	external bool
 	longASN  bool
-	// accepts are the families that it accepts, paths those with several paths to a prefix.
-	accepts, paths Families
-	hops6          bool // IPv6 next hops of IPv4 routes
-	endOfRIB       bool
+	// accepts are the families that the peer accepts, paths those with several paths to a prefix.
+	accepts, paths  Families
+	hops6           bool // IPv6 next hops of IPv4 routes
+	gracefulRestart bool
+	holdTime        time.Duration // 0 for none (RFC 4271 §4.2)
 }
 
-// target is how the peer with an OPEN gets paths.
-func (s *Session) target(open *Open) target {
-	t := target{
-		local: s.o.Local, external: s.o.Peer.External(s.o.Local), longASN: open.longASN,
+// negotiate returns what a session with these options has in common with the peer's OPEN.
+func (o *Options) negotiate(open *Open) negotiated {
+	n := negotiated{
+		local: o.Local, external: o.Peer.External(o.Local), longASN: open.longASN,
 		accepts: Families{open.IPv4, open.IPv6}, hops6: open.IPv4OverIPv6,
-		endOfRIB: open.GracefulRestart && s.o.Peer.RestartTime > 0,
+		gracefulRestart: open.GracefulRestart && o.Peer.RestartTime > 0, holdTime: min(o.Peer.HoldTime, open.HoldTime),
 	}
-	if s.o.Paths {
-		t.paths = open.paths
+	if o.Paths {
+		n.paths = open.paths
 	}
-	return t
+	return n
 }
 
 // Announce makes routes, which have next hops and different prefixes, all that is announced to the peer; only
@@ -57,7 +59,7 @@ func (s *Session) Announce(routes []bgp.Route) error {
 	var invalid error
 	paths := make(map[netip.Prefix][]encoded, len(routes))
 	for _, route := range routes {
-		a, err := s.out.to.encode(&Path{Route: route})
+		a, err := s.agreed.encode(&Path{Route: route})
 		if err != nil {
 			invalid = errors.Join(invalid, err)
 			continue
@@ -71,7 +73,7 @@ func (s *Session) Announce(routes []bgp.Route) error {
 // Change makes paths, the best one first, all that is announced to a prefix. A peer gets the best one unless it accepts
 // several, and none if it doesn't accept the family.
 func (s *Session) Change(prefix netip.Prefix, paths []Path) error {
-	to := &s.out.to
+	to := &s.agreed
 	var all []encoded
 	var invalid error
 	for i := range paths {
@@ -100,8 +102,8 @@ func (s *Session) Change(prefix netip.Prefix, paths []Path) error {
 }
 
 // nlri is a path to a prefix in a message (RFC 4271 §4.3, RFC 7911 §3).
-func (t *target) nlri(prefix netip.Prefix, id uint32) (b []byte) {
-	if t.paths.Has(prefix.Addr()) {
+func (n *negotiated) nlri(prefix netip.Prefix, id uint32) (b []byte) {
+	if n.paths.Has(prefix.Addr()) {
 		b = binary.BigEndian.AppendUint32(b, id)
 	}
 	return append(append(b, byte(prefix.Bits())), prefix.Addr().AsSlice()[:(prefix.Bits()+7)/8]...)
@@ -109,15 +111,15 @@ func (t *target) nlri(prefix netip.Prefix, id uint32) (b []byte) {
 
 // encode returns a path's attributes, in the order of their types: an external peer gets the own ASN, an internal one the
 // local preference.
-func (t *target) encode(p *Path) (a attributes, err error) {
+func (n *negotiated) encode(p *Path) (a attributes, err error) {
 	if !p.NextHop.IsValid() {
 		return a, fmt.Errorf("route %s has no next hop", p.Prefix)
 	}
 	path := p.ASPath
-	if t.external {
-		path = append(slices.Repeat([]uint32{t.local.ASN}, 1+p.Prepend), path...)
+	if n.external {
+		path = append(slices.Repeat([]uint32{n.local.ASN}, 1+p.Prepend), path...)
 	}
-	list := []wire.PathAttributeInterface{wire.NewPathAttributeOrigin(p.Origin), t.asPath(path)}
+	list := []wire.PathAttributeInterface{wire.NewPathAttributeOrigin(p.Origin), n.asPath(path)}
 	if p.Prefix.Addr().Is4() && p.NextHop.Is4() {
 		hop, err := wire.NewPathAttributeNextHop(p.NextHop)
 		if err != nil {
@@ -130,7 +132,7 @@ func (t *target) encode(p *Path) (a attributes, err error) {
 	if p.MED != nil {
 		list = append(list, wire.NewPathAttributeMultiExitDisc(*p.MED))
 	}
-	if !t.external {
+	if !n.external {
 		preference := uint32(bgp.DefaultLocalPreference)
 		if p.LocalPreference != nil {
 			preference = *p.LocalPreference
@@ -140,8 +142,8 @@ func (t *target) encode(p *Path) (a attributes, err error) {
 		}
 		list = append(list, wire.NewPathAttributeLocalPref(preference))
 	}
-	list = append(list, communities(&p.Attributes, t.local.ASN)...)
-	if !t.external && p.Originator.IsValid() {
+	list = append(list, communities(&p.Attributes, n.local.ASN)...)
+	if !n.external && p.Originator.IsValid() {
 		originator, e := wire.NewPathAttributeOriginatorId(p.Originator)
 		cluster, e2 := wire.NewPathAttributeClusterList([]netip.Addr{p.Cluster})
 		if err := errors.Join(e, e2); err != nil {
@@ -149,7 +151,7 @@ func (t *target) encode(p *Path) (a attributes, err error) {
 		}
 		list = append(list, originator, cluster)
 	}
-	if !t.longASN {
+	if !n.longASN {
 		list = append(list, as4Path(path)...)
 	}
 	slices.SortStableFunc(list, func(x, y wire.PathAttributeInterface) int { return cmp.Compare(x.GetType(), y.GetType()) })
@@ -166,10 +168,10 @@ func (t *target) encode(p *Path) (a attributes, err error) {
 }
 
 // asPath is the attribute AS_PATH, with AS_TRANS for long ASNs if the peer has none (RFC 6793 §4.2.2).
-func (t *target) asPath(path []uint32) wire.PathAttributeInterface {
+func (n *negotiated) asPath(path []uint32) wire.PathAttributeInterface {
 	var segments []wire.AsPathParamInterface
 	for some := range slices.Chunk(path, 255) {
-		if t.longASN {
+		if n.longASN {
 			segments = append(segments, wire.NewAs4PathParam(wire.BGP_ASPATH_ATTR_TYPE_SEQ, some))
 			continue
 		}

@@ -38,7 +38,7 @@ func TestPath(t *testing.T) {
 		"ASN of 32 bits":      {full, 4200000000, false, "i 10.0.2.11 med 10 pref 200 65021:100 LB 23456 65021:1:2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			to := target{local: bgp.Local{ASN: test.asn}, external: test.external, longASN: true}
+			to := negotiated{local: bgp.Local{ASN: test.asn}, external: test.external, longASN: true}
 			a, err := to.encode(&Path{Route: test.route})
 			if err != nil {
 				t.Fatal(err)

@@ -59,6 +59,7 @@ type Session struct {
 
 	established, ended chan struct{}
 	status             wait.Value[Status]
+	agreed             negotiated // set once, before OnOpen is called
 	// deadline is when the peer has been silent for too long; the zero Time for never.
 	deadline time.Time
 	// writing is held while a message is written; cut is set if one was written in part.
@@ -212,7 +213,7 @@ func (s *Session) accept(body *wire.BGPOpen) error {
 		}
 		return n
 	}
-	s.out.negotiate(s.target(open))
+	s.agreed = s.o.negotiate(open)
 	if s.o.OnOpen != nil {
 		s.o.OnOpen(s)
 	}
@@ -220,12 +221,9 @@ func (s *Session) accept(body *wire.BGPOpen) error {
 	return s.send(keepalive)
 }
 
-// holdTime is the negotiated one; 0 for none (RFC 4271 §4.2).
-func (s *Session) holdTime() time.Duration { return min(s.o.Peer.HoldTime, s.Status().Open.HoldTime) }
-
 func (s *Session) resetHoldTimer() {
 	s.deadline = time.Time{}
-	if hold := s.holdTime(); hold > 0 {
+	if hold := s.agreed.holdTime; hold > 0 {
 		s.deadline = time.Now().Add(hold)
 	}
 }
@@ -234,7 +232,7 @@ func (s *Session) resetHoldTimer() {
 // too: at once if the peer has closed the connection, as soon as it has read the peer's reason.
 func (s *Session) writeAll() {
 	var alive <-chan time.Time
-	if hold := s.holdTime(); hold > 0 {
+	if hold := s.agreed.holdTime; hold > 0 {
 		ticker := time.NewTicker(hold / 3) // RFC 4271 §4.4
 		defer ticker.Stop()
 		alive = ticker.C
@@ -258,8 +256,7 @@ func (s *Session) writeAll() {
 
 // update writes the changes of the announced paths.
 func (s *Session) update() error {
-	messages := s.out.take()
-	for _, m := range messages {
+	for _, m := range s.out.take(&s.agreed) {
 		if err := s.send(m); err != nil {
 			return err
 		}
@@ -342,7 +339,7 @@ func (s *Session) SupersededBy(conn *Pending) bool {
 	}
 	open := status.Open
 	same := conn.Open.ASN == open.ASN && conn.Open.RouterID == open.RouterID
-	if same && open.GracefulRestart && s.o.Peer.RestartTime > 0 {
+	if same && s.agreed.gracefulRestart {
 		return true
 	}
 	go func() { _ = s.send(keepalive) }() // an error ends the session by itself
@@ -378,8 +375,7 @@ func (s *Session) Describe(state *bgp.PeerState) {
 	}
 	state.Since, state.Reason = status.Since, ""
 	state.LocalAddress, state.RouterID = s.LocalAddress(), status.Open.RouterID
-	state.HoldTime = s.holdTime()
-	state.GracefulRestart = status.Open.GracefulRestart && s.o.Peer.RestartTime > 0
+	state.HoldTime, state.GracefulRestart = s.agreed.holdTime, s.agreed.gracefulRestart
 	state.RoutesAnnounced = uint64(s.out.state.Get().paths)
 }
 

@@ -44,7 +44,7 @@ func (s *Session) receiveUpdate(message []byte) error {
 	if s.o.OnUpdate == nil {
 		return nil
 	}
-	u, err := s.readUpdate(message)
+	u, err := s.agreed.readUpdate(message)
 	if err != nil {
 		return err
 	}
@@ -56,14 +56,13 @@ func (s *Session) receiveUpdate(message []byte) error {
 
 // readUpdate reads an UPDATE. Of a malformed one, the paths are withdrawn, or the malformed attribute is ignored, where
 // RFC 7606 has that; otherwise it is an error. None of the attributes that are ignored is read here.
-func (s *Session) readUpdate(message []byte) (u *Update, err error) {
+func (n *negotiated) readUpdate(message []byte) (u *Update, err error) {
 	defer func() {
 		if recover() != nil { // the codec can't validate all that it can parse
 			u, err = nil, badUpdate
 		}
 	}()
-	open := s.Status().Open
-	m, err := parse(message, &wire.MarshallingOption{Use2ByteAS: !open.longASN})
+	m, err := parse(message, &wire.MarshallingOption{Use2ByteAS: !n.longASN})
 	var fault *wire.MessageError
 	if err != nil && (!errors.As(err, &fault) || m == nil) {
 		return nil, badUpdate
@@ -74,7 +73,7 @@ func (s *Session) readUpdate(message []byte) (u *Update, err error) {
 	}
 	body.PathAttributes = slices.DeleteFunc(body.PathAttributes, foreign)
 	families := map[wire.Family]wire.BGPAddPathMode{wire.RF_IPv4_UC: 0, wire.RF_IPv6_UC: 0}
-	if _, err := wire.ValidateUpdateMsg(body, families, s.o.Peer.External(s.o.Local), false, true); err != nil {
+	if _, err := wire.ValidateUpdateMsg(body, families, n.external, false, true); err != nil {
 		if other, ok := errors.AsType[*wire.MessageError](err); ok && (fault == nil || other.Stronger(fault)) {
 			fault = other
 		}
@@ -92,7 +91,7 @@ func (s *Session) readUpdate(message []byte) (u *Update, err error) {
 			return nil, Notification{Code: wire.BGP_ERROR_UPDATE_MESSAGE_ERROR, Subcode: max(1, fault.SubTypeCode)}
 		}
 	}
-	return s.contents(body, withdraw), nil
+	return n.contents(body, withdraw), nil
 }
 
 // foreign reports whether an attribute is of another address family: such routes were not asked for, and are ignored.
@@ -110,9 +109,9 @@ func foreign(a wire.PathAttributeInterface) bool {
 }
 
 // contents are the paths of an UPDATE, all withdrawn if it is malformed.
-func (s *Session) contents(body *wire.BGPUpdate, withdraw bool) *Update {
+func (n *negotiated) contents(body *wire.BGPUpdate, withdraw bool) *Update {
 	u := &Update{Withdrawn: prefixes(body.WithdrawnRoutes)}
-	received := s.received(body.PathAttributes)
+	received := n.received(body.PathAttributes)
 	announce := func(paths []wire.PathNLRI, hop netip.Addr) {
 		switch {
 		case len(paths) == 0:
@@ -150,7 +149,7 @@ func prefixes(paths []wire.PathNLRI) []netip.Prefix {
 }
 
 // received reads attributes. Communities that repeat count once.
-func (s *Session) received(list []wire.PathAttributeInterface) (r Learned) {
+func (n *negotiated) received(list []wire.PathAttributeInterface) (r Learned) {
 	var as4 []uint32
 	for _, a := range list {
 		switch a := a.(type) {
@@ -168,7 +167,7 @@ func (s *Session) received(list []wire.PathAttributeInterface) (r Learned) {
 		case *wire.PathAttributeMultiExitDisc:
 			r.MED = new(a.Value)
 		case *wire.PathAttributeLocalPref:
-			if !s.o.Peer.External(s.o.Local) { // RFC 4271 §5.1.5
+			if !n.external { // RFC 4271 §5.1.5
 				r.LocalPreference = new(a.Value)
 			}
 		case *wire.PathAttributeCommunities:
@@ -194,13 +193,13 @@ func (s *Session) received(list []wire.PathAttributeInterface) (r Learned) {
 				}
 			}
 		case *wire.PathAttributeOriginatorId:
-			r.Loop = r.Loop || a.Value == s.o.Local.RouterID
+			r.Loop = r.Loop || a.Value == n.local.RouterID
 		}
 	}
-	if n := len(r.ASPath) - len(as4); !s.Status().Open.longASN && len(as4) > 0 && n >= 0 { // RFC 6793 §4.2.3
-		r.ASPath = append(slices.Clone(r.ASPath[:n]), as4...)
+	if before := len(r.ASPath) - len(as4); !n.longASN && len(as4) > 0 && before >= 0 { // RFC 6793 §4.2.3
+		r.ASPath = append(slices.Clone(r.ASPath[:before]), as4...)
 	}
-	r.Loop = r.Loop || slices.Contains(r.ASPath, s.o.Local.ASN)
+	r.Loop = r.Loop || slices.Contains(r.ASPath, n.local.ASN)
 	r.Size = 64 + 4*len(r.ASPath) + 4*len(r.Communities) + 12*len(r.LargeCommunities)
 	return r
 }

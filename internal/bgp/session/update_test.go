@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
-
-	"fairlead.io/fairlead/internal/bgp"
 )
 
 // message is an UPDATE with a body.
@@ -62,10 +60,9 @@ func TestUpdateErrors(t *testing.T) {
 		"withdrawn longer than message":  {[]byte{1, 0, 0, 0}, ends},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &Session{o: Options{Local: balancer, Peer: bgp.Peer{ASN: balancer.ASN}}}
-			s.status.Set(Status{State: bgp.Established, Open: &Open{longASN: true}})
+			agreed := negotiated{local: balancer, longASN: true}
 			got := ""
-			u, err := s.readUpdate(message(c.body))
+			u, err := agreed.readUpdate(message(c.body))
 			switch n, _ := errors.AsType[Notification](err); {
 			case n.Code == wire.BGP_ERROR_UPDATE_MESSAGE_ERROR:
 				got = ends
@@ -102,9 +99,8 @@ func TestASPath(t *testing.T) {
 			"[65000 65536] false"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &Session{o: Options{Local: balancer, Peer: router}}
-			s.status.Set(Status{State: bgp.Established, Open: &Open{longASN: c.longASN}})
-			u, err := s.readUpdate(message(announcing(c.attributes)))
+			agreed := negotiated{local: balancer, external: true, longASN: c.longASN}
+			u, err := agreed.readUpdate(message(announcing(c.attributes)))
 			if err != nil || len(u.Announced) != 1 {
 				t.Fatalf("%+v, %v", u, err)
 			}
