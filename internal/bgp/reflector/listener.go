@@ -3,7 +3,6 @@
 package reflector
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,13 +63,6 @@ func source(conn *net.TCPConn) netip.Prefix {
 	address := remote(conn)
 	p, _ := address.Prefix(min(address.BitLen(), 64)) // never longer than the address
 	return p
-}
-
-// keys reads the current passwords, or those that are to replace them.
-func (r *Reflector) keys() (session.Keys, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return keysOf(cmp.Or(r.next, &r.config))
 }
 
 // keysOf reads the passwords of all that may connect.

@@ -18,6 +18,7 @@ import (
 	"maps"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -47,10 +48,12 @@ type Reflector struct {
 	logLimit *rate.Limiter
 	// ready is closed when routers may be connected.
 	ready chan struct{}
+	// passwords has the configuration whose passwords the listener sets: Configure sets the
+	// next one's before it uses the rest.
+	passwords atomic.Pointer[bgp.Reflection]
 
 	mu      sync.Mutex
 	config  bgp.Reflection
-	next    *bgp.Reflection // while Configure sets its passwords
 	file    clientFile
 	clients map[identity]*client
 	routers map[netip.Addr]*speaker.Keeper // by their addresses
@@ -67,10 +70,11 @@ func Start(ctx context.Context, config bgp.Reflection, o Options) (*Reflector, e
 		ready:    make(chan struct{}),
 		logLimit: rate.NewLimiter(rate.Every(time.Second), 10),
 	}
+	r.passwords.Store(&config)
 	r.table = newTable(o.Log, &r.config)
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	r.bfd = bfd.New(o.Log, r.bfdChanged)
-	r.listener = session.NewListener(o.Log, r.keys, r.accept)
+	r.listener = session.NewListener(o.Log, func() (session.Keys, error) { return keysOf(r.passwords.Load()) }, r.accept)
 	if err := r.open(o.ClientFile); err != nil {
 		r.Close()
 		return nil, err
@@ -107,22 +111,14 @@ func (r *Reflector) Configure(next bgp.Reflection) error {
 	if _, err := keysOf(&next); err != nil {
 		return err
 	}
-	r.setNext(&next)
-	err := r.listener.Update(r.ctx)
-	if err == nil {
-		r.configure(next)
-	}
-	r.setNext(nil)
-	if err != nil {
+	former := r.passwords.Swap(&next)
+	if err := r.listener.Update(r.ctx); err != nil {
+		r.passwords.Store(former)
 		_ = r.listener.Update(r.ctx) // its errors repeat err, and the listener tries again
+		return err
 	}
-	return err
-}
-
-func (r *Reflector) setNext(next *bgp.Reflection) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.next = next
+	r.configure(next)
+	return nil
 }
 
 func (r *Reflector) configure(next bgp.Reflection) {
