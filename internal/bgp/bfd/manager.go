@@ -74,7 +74,7 @@ func (m *Manager) notify(e Event) {
 	m.events.Modify(func(queued *[]Event) { *queued = append(*queued, e) })
 }
 
-// Set replaces the set of peers, which have different addresses. New sessions are
+// Set replaces the set of peers; those with one address are one. New sessions are
 // passive until Begin; unchanged ones continue; sessions of removed and changed peers
 // go administratively down. Sockets that the kernel refuses are retried, with the
 // error in the sessions' reasons.

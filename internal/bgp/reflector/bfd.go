@@ -3,8 +3,6 @@
 package reflector
 
 import (
-	"net/netip"
-
 	"fairlead.io/fairlead/internal/bgp/bfd"
 )
 
@@ -13,18 +11,15 @@ import (
 // caller holds the lock.
 func (r *Reflector) watch() {
 	var watched []bfd.Peer
-	seen := make(map[netip.Addr]bool)
 	for _, router := range r.routers {
 		if router.Peer.BFD != nil {
 			watched = append(watched, bfd.Of(&router.Peer))
 		}
 	}
 	for _, p := range r.clients {
-		if p.BFD == nil || !p.established() || seen[p.Address] {
-			continue
+		if p.BFD != nil && p.established() {
+			watched = append(watched, bfd.Of(&p.Peer))
 		}
-		seen[p.Address] = true
-		watched = append(watched, bfd.Of(&p.Peer))
 	}
 	r.bfd.Set(watched)
 	for _, p := range r.clients {
