@@ -243,7 +243,7 @@ func (r *Reflector) addRouter(peer bgp.Peer) {
 		Begin: func(conn *session.Pending, restarted bool) *session.Session {
 			return session.Begin(conn, session.Options{Local: local, Peer: peer, Restarted: restarted, Paths: true, OnOpen: r.addOut})
 		},
-		OnEstablished: func(*session.Session) { r.bfd.Established(peer.Address) },
+		OnEstablished: func() { r.bfd.Established(peer.Address) },
 	})
 }
 

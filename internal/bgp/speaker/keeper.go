@@ -52,7 +52,7 @@ type KeeperOptions struct {
 	// until one was established.
 	Begin func(conn *session.Pending, restarted bool) *session.Session
 	// OnEstablished is called for each established session, which waits for it.
-	OnEstablished func(*session.Session)
+	OnEstablished func()
 }
 
 // stable is how long a session has to live for the next attempt to follow at once.
@@ -247,7 +247,7 @@ func (k *Keeper) hold(ctx context.Context, conn *session.Pending, restarted bool
 	select {
 	case <-s.Established():
 		k.Log.Info("bgp session established", "local", s.LocalAddress(), "routerID", s.Status().Open.RouterID)
-		k.OnEstablished(s)
+		k.OnEstablished()
 	case <-s.Ended():
 	case <-ctx.Done():
 	}

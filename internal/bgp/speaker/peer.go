@@ -41,7 +41,7 @@ func startPeer(local bgp.Local, config bgp.Peer, onEstablished func(), log *slog
 		Begin: func(conn *session.Pending, restarted bool) *session.Session {
 			return session.Begin(conn, session.Options{Local: local, Peer: config, Restarted: restarted, OnOpen: p.opened})
 		},
-		OnEstablished: func(*session.Session) { onEstablished() },
+		OnEstablished: onEstablished,
 	})
 	return p
 }
