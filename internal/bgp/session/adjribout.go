@@ -68,8 +68,6 @@ func (r *adjRIBOut) signal() {
 	}
 }
 
-func (r *adjRIBOut) close() { close(r.closed) }
-
 // replace makes paths all that the peer is to have.
 func (r *adjRIBOut) replace(paths map[netip.Prefix][]encoded) {
 	r.mu.Lock()

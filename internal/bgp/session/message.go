@@ -105,11 +105,8 @@ var names = map[uint8][]string{
 	7: {"malformed ROUTE-REFRESH"},
 }
 
-// Error makes it the error that ends a session.
-func (n Notification) Error() string { return n.String() }
-
-// String is for operators: "administrative shutdown: maintenance".
-func (n Notification) String() (text string) {
+// Error is for operators: "administrative shutdown: maintenance". A Notification is the error that ends a session.
+func (n Notification) Error() (text string) {
 	switch known := names[n.Code]; {
 	case len(known) == 0:
 		text = fmt.Sprintf("notification %d/%d", n.Code, n.Subcode)
@@ -156,15 +153,12 @@ func readNotification(m *wire.BGPNotification) Notification {
 	return n
 }
 
-// badMessage returns the reason of a session that a peer's message ended.
-func badMessage(n Notification) string { return "received a bad message: " + n.String() }
-
 // Received begins the reason of a session that the peer has ended with a notification.
 const Received = "received NOTIFICATION: "
 
 // describeReceived explains a peer's notification.
 func (s *Session) describeReceived(n Notification) string {
-	text := n.String()
+	text := n.Error()
 	switch {
 	case n == badPeerAS:
 		text = fmt.Sprintf("bad peer AS: the peer does not accept AS %d", s.o.Local.ASN)
@@ -194,7 +188,7 @@ func (s *Session) describeSent(n Notification) string {
 	case n.Code == wire.BGP_ERROR_HOLD_TIMER_EXPIRED:
 		return "hold timer expired: the peer was silent"
 	}
-	return badMessage(n)
+	return "received a bad message: " + n.Error()
 }
 
 // connectionError is the reason of a session whose connection failed.

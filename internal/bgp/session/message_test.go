@@ -27,8 +27,8 @@ func TestNotification(t *testing.T) {
 			t.Fatal(err)
 		}
 		read := readNotification(m.Body.(*wire.BGPNotification))
-		if read != test.read || read.String() != test.words {
-			t.Errorf("%+v: read %+v, want %+v; says %q, want %q", test.sent, read, test.read, read.String(), test.words)
+		if read != test.read || read.Error() != test.words {
+			t.Errorf("%+v: read %+v, want %+v; says %q, want %q", test.sent, read, test.read, read.Error(), test.words)
 		}
 	}
 	lies := readNotification(&wire.BGPNotification{ErrorCode: 6, ErrorSubcode: 2, Data: []byte{200, 'h', 'i'}})

@@ -115,7 +115,7 @@ func (s *Session) run() {
 	var writer sync.WaitGroup
 	defer close(s.ended)
 	defer writer.Wait()
-	defer s.out.close()
+	defer close(s.out.closed)
 	defer s.conn.Close()
 	message, err := s.open()
 	if err == nil {
@@ -306,7 +306,7 @@ func (s *Session) Ended() <-chan struct{} { return s.ended }
 // peer has closed its end, too: until it has read the notification, it may take a new
 // connection for a collision with this one (RFC 4271 §6.8).
 func (s *Session) End(n Notification) {
-	s.setReason(n.String())
+	s.setReason(n.Error())
 	s.write(n)
 	select {
 	case <-s.ended:
