@@ -159,17 +159,12 @@ func (r *Reflector) follow(p *client, s *session.Session) {
 
 // lost notes that a client's session has ended, or is ended for another one, and makes its routes stale. It reports whether
 // it was established.
-func (p *client) lost() (was bool) {
-	p.session.Count(&p.status)
-	if was = p.session.Status().State == bgp.Established; was {
-		p.status.Since = time.Now()
-		p.status.Flaps++
-	}
+func (p *client) lost() bool {
 	for prefix, route := range p.routes {
 		route.stale = true
 		p.routes[prefix] = route
 	}
-	return was
+	return p.session.Conclude(&p.status)
 }
 
 // opened is called when a client's OPEN has been accepted: routes of the session before that the client didn't preserve

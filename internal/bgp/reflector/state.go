@@ -85,13 +85,10 @@ func (r *Reflector) Peers() []bgp.PeerState {
 
 func (p *client) describe() bgp.PeerState {
 	s := p.status
-	if p.ended() {
-		return s
+	if !p.ended() {
+		p.session.Describe(&s)
+		s.RoutesReceived = uint64(len(p.routes))
 	}
-	s.State = p.session.Status().State
-	p.session.Count(&s)
-	p.session.Describe(&s)
-	s.RoutesReceived = uint64(len(p.routes))
 	return s
 }
 

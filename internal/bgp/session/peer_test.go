@@ -70,7 +70,7 @@ func hosts(network, number int) []bgp.Route {
 
 // counters returns the counters of a session.
 func counters(s *Session) (state bgp.PeerState) {
-	s.Count(&state)
+	s.count(&state)
 	return state
 }
 

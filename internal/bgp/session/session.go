@@ -359,17 +359,29 @@ func (s *Session) setReason(reason string) {
 // Status is how the session is.
 func (s *Session) Status() Status { return s.status.Get() }
 
-// Count adds the messages so far to the counters of a state.
-func (s *Session) Count(state *bgp.PeerState) {
+// Conclude adds the session, which ends, to the state of its peer, and reports whether it was established.
+func (s *Session) Conclude(state *bgp.PeerState) (was bool) {
+	s.count(state)
+	if was = s.Status().State == bgp.Established; was {
+		state.Since = time.Now()
+		state.Flaps++
+	}
+	return was
+}
+
+// count adds the messages so far to the counters of a state.
+func (s *Session) count(state *bgp.PeerState) {
 	state.MessagesReceived += s.messagesReceived.Load()
 	state.MessagesSent += s.messagesSent.Load()
 	state.UpdatesReceived += s.updatesReceived.Load()
 	state.UpdatesSent += s.updatesSent.Load()
 }
 
-// Describe sets the fields of an established session, but not its counters.
+// Describe adds the current session to the state of its peer.
 func (s *Session) Describe(state *bgp.PeerState) {
+	s.count(state)
 	status := s.Status()
+	state.State = status.State
 	if status.State != bgp.Established {
 		return
 	}

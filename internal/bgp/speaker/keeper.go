@@ -321,11 +321,9 @@ func (k *Keeper) ended(s *session.Session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.session = nil
-	s.Count(&k.status)
 	k.status.OmittedRoutes, k.status.OmittedReason = 0, ""
-	if s.Status().State == bgp.Established {
-		k.status.Since, k.status.Reason = time.Now(), ""
-		k.status.Flaps++
+	if s.Conclude(&k.status) {
+		k.status.Reason = ""
 	}
 }
 
@@ -345,8 +343,6 @@ func (k *Keeper) State() bgp.PeerState {
 	defer k.mu.Unlock()
 	state := k.status
 	if k.session != nil {
-		state.State = k.session.Status().State
-		k.session.Count(&state)
 		k.session.Describe(&state)
 	}
 	return state
