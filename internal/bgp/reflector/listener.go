@@ -14,10 +14,7 @@ import (
 	"fairlead.io/fairlead/internal/bgp/session"
 )
 
-var (
-	errNoRange      = errors.New("the address is in no range of clients")
-	errUnidentified = errors.New("too many connections without an OPEN")
-)
+var errNoRange = errors.New("the address is in no range of clients")
 
 // Bounds of connections whose OPEN hasn't arrived, in all and of one source. Peers send it
 // with their first packet, so a connection that exceeds a bound replaces the oldest one.
@@ -121,7 +118,7 @@ func (r *Reflector) identify(address netip.Addr, conn *net.TCPConn) {
 	if err == nil {
 		if former := r.contested(address, pending); former != nil && !former.SupersededBy(pending) {
 			pending.Refuse(session.Collision)
-			err = errSuperseded
+			err = errors.New("the client has a session")
 		}
 	}
 	r.mu.Lock()
@@ -131,7 +128,7 @@ func (r *Reflector) identify(address netip.Addr, conn *net.TCPConn) {
 		return // the reflector is closed
 	}
 	if errors.Is(err, net.ErrClosed) {
-		err = errUnidentified // unidentified.add closed it
+		err = errors.New("too many connections without an OPEN") // unidentified.add closed it
 	}
 	if err == nil {
 		err = r.offer(address, pending)

@@ -3,7 +3,6 @@
 package reflector
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -83,9 +82,6 @@ func (r *Reflector) offer(address netip.Addr, conn *session.Pending) error {
 	r.work.Go(func() { r.follow(p, s) })
 	return nil
 }
-
-// errSuperseded is that a client keeps its session, and a new connection is closed.
-var errSuperseded = errors.New("the client has a session")
 
 // contested returns the session of a client that has one, which a new connection may replace.
 func (r *Reflector) contested(address netip.Addr, conn *session.Pending) *session.Session {
