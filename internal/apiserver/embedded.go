@@ -42,7 +42,7 @@ type embeddedStore struct {
 	*followers
 	holders
 
-	// mu is held by writes. Reports, followers and holders have locks of their own; that of the followers is
+	// mu is held by writes. Reports, followers and holders have locks of their own; the followers' lock is
 	// taken with mu held.
 	mu        sync.Mutex
 	addresses *addresses

@@ -123,8 +123,8 @@ func (l *allocations) admit(o adopted, holding alloc.Holding) error {
 	return nil
 }
 
-// setForeign replaces a Service that another controller serves, nil for none: nobody else gets the addresses
-// in its status.
+// setForeign replaces a Service that another controller serves, nil for none: no other owner gets the
+// addresses in its status.
 func (l *allocations) setForeign(owner alloc.Owner, now *adopted) {
 	former := l.foreign[owner]
 	if l.foreign[owner] = now; now == nil {

@@ -34,12 +34,11 @@ type State struct {
 	Problems []v1alpha1.NodeProblem `json:"problems,omitempty"`
 }
 
-// Status is the State of a source that follows an API server, and the versions that it has delivered. Its methods may be called
-// concurrently.
+// Status is the State of a source that follows an API server, and the versions that it has delivered. Start comes
+// first, AwaitObjects and SetObjects are called by the source's Run alone, and the others concurrently.
 type Status struct {
-	log *slog.Logger
-	// started is when the source started, and problems logs them: both are used by its Run only.
-	started  time.Time
+	log      *slog.Logger
+	started  time.Time // by Start
 	problems ProblemLog
 
 	mu        sync.Mutex
@@ -49,8 +48,7 @@ type Status struct {
 
 // NewStatus returns the status of a source that has not reached its server yet.
 func NewStatus(server string, log *slog.Logger) *Status {
-	now := time.Now()
-	return &Status{log: log, started: now, problems: ProblemLog{Log: log}, state: State{Server: server, Since: now}}
+	return &Status{log: log, problems: ProblemLog{Log: log}, state: State{Server: server, Since: time.Now()}}
 }
 
 // Start records when the source starts to follow its server.

@@ -91,7 +91,7 @@ func (f *clientFile) save(clients map[identity]*client) {
 	f.saved = known
 }
 
-// missing returns those of before that haven't announced all of their routes yet.
+// missing returns the earlier clients that haven't announced all of their routes yet.
 func (f *clientFile) missing(clients map[identity]*client) (missing []identity) {
 	for _, id := range f.before {
 		p := clients[id]

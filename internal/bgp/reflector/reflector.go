@@ -52,12 +52,12 @@ type Reflector struct {
 	// next one's before it uses the rest.
 	passwords atomic.Pointer[bgp.Reflection]
 
-	mu      sync.Mutex
-	config  bgp.Reflection
-	file    clientFile
-	clients map[identity]*client
-	routers map[netip.Addr]*speaker.Keeper // by their addresses
-	table   *table                         // of the clients' routes
+	mu           sync.Mutex
+	config       bgp.Reflection
+	file         clientFile
+	clients      map[identity]*client
+	routers      map[netip.Addr]*speaker.Keeper // by their addresses
+	table        *table                         // of the clients' routes
 	unidentified unidentified
 	refused      uint64 // connections that were closed
 }

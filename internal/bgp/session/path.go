@@ -28,7 +28,7 @@ type Path struct {
 	Originator, Cluster netip.Addr
 }
 
-// negotiated is what the two OPENs of a session have in common. It decides how paths are written and read.
+// negotiated has the capabilities that are in both OPENs of a session. It decides how paths are written and read.
 type negotiated struct {
 	local    bgp.Local
 	external bool
@@ -40,7 +40,7 @@ type negotiated struct {
 	holdTime        time.Duration // 0 for none (RFC 4271 §4.2)
 }
 
-// negotiate returns what a session with these options has in common with the peer's OPEN.
+// negotiate returns the capabilities of these options that the peer's OPEN has, too.
 func (o *Options) negotiate(open *Open) negotiated {
 	n := negotiated{
 		local: o.Local, external: o.Peer.External(o.Local), longASN: open.longASN,

@@ -24,8 +24,9 @@ import (
 // kind is the kind of all objects.
 const kind source.Kind = "LoadBalancer"
 
-// balancers are the LoadBalancers of a server's file, with the services for this node. Methods that change
-// something are called by Run's connection alone, others concurrently.
+// balancers are the LoadBalancers of a server's file, with the services for this node. Run's
+// connection alone calls read, checkFile, replace and put, and changes objects, version and identity: it reads
+// them without the lock. The other methods may be called concurrently.
 type balancers struct {
 	// node is the name of this node.
 	node string

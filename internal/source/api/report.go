@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -117,7 +118,7 @@ func (r *reports) repeat(ctx context.Context) {
 		retry = nil
 		var err error
 		r.writing.Lock()
-		for name := range r.last {
+		for _, name := range slices.Sorted(maps.Keys(r.last)) { // the report first
 			err = errors.Join(err, r.write(ctx, name))
 		}
 		r.writing.Unlock()

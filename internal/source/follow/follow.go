@@ -212,13 +212,13 @@ func (f *Follower) answered(e *followed, backends []lb.Backend, problems []strin
 // Await waits until all services have had an answer, at most for a time: then others have the backends of an earlier agent,
 // if there was one.
 func (f *Follower) Await(ctx context.Context, most time.Duration) {
-	if !source.Await(ctx, f.Changed, time.Now().Add(most), f.answers) {
+	if !source.Await(ctx, f.Changed, time.Now().Add(most), f.allAnswered) {
 		f.restore()
 	}
 }
 
-// answers reports whether all services have had an answer.
-func (f *Follower) answers() bool {
+// allAnswered reports whether all services have had an answer.
+func (f *Follower) allAnswered() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.all {

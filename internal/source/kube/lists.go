@@ -104,8 +104,7 @@ func (l *lists) responded(f watchedList) {
 }
 
 // note records the result of a request. A list is denied if the API server rejects it, or is away and not the
-// one whose reachability is recorded. Permissions rarely change soon: a
-// Secret that can't be read counts as missing.
+// one whose reachability is recorded. Permissions rarely change soon: a Secret that can't be read counts as missing.
 func (l *lists) note(f watchedList, err error, watched bool) {
 	_, rejected := errors.AsType[*apierrors.StatusError](err)
 	if err != nil && !rejected && !f.apart {

@@ -57,8 +57,7 @@ type Source struct {
 	saver  *saved.Saver
 	checks *healthPorts
 	status *source.Status
-
-	lists *lists
+	lists  *lists
 
 	// running are the followers of lists, until stopFollowers, and the saver.
 	running       sync.WaitGroup
