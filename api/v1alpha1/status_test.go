@@ -27,7 +27,7 @@ func (k *samples) status() string {
 	case "BalancerNode":
 		return `{version: 1.2.3, started: "2026-01-02T03:04:05Z", dataPlane: xdp, draining: true,
 			services: {total: 9, programmed: 7, failed: 1, panic: 1, drained: 2}, backends: {total: 20, inUse: 15, unhealthy: 3, drained: 1},
-			routes: {announced: 6, withheld: 2, sessions: 4}, failedServices: [{object: default/web/80, message: the table is full}],
+			routes: {announced: 6, leaving: 1, withheld: 2, sessions: 4}, failedServices: [{object: default/web/80, message: the table is full}],
 			problems: [{object: Service default/web, message: no node}], omittedProblems: 5,
 			observed: {services: "71", loadBalancers: "72"}, reported: "2026-01-02T03:05:05Z",
 			traffic: {packetsPerSecond: 8, bitsPerSecond: 9}, withheld: [{prefix: 192.0.2.9/32, message: no backend}],
