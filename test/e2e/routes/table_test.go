@@ -90,6 +90,7 @@ func TestForeignSpeaker(t *testing.T) {
 			t.Parallel()
 			l := bringUp(t, "foreign-"+string(router), patient(harness.Routed(t, netlab.ECMPOptions{Router: router, Foreign: true})))
 			l.checkTable(t, firstVIPs, gateways{"exabgp", "lb1", "lb2", "lb3"})
+			undisturbed := l.followSessions(t, "lb1", "lb3")
 			l.checkTable(t, foreignVIPs, gateways{"exabgp"})
 			l.checkTable(t, strayPrefixes, nil)
 			l.checkUnsigned(t, "lb1", "router")
@@ -102,7 +103,7 @@ func TestForeignSpeaker(t *testing.T) {
 			}
 			l.checkTable(t, firstVIPs, gateways{"lb1", "lb3"})
 			l.checkTable(t, foreignVIPs, nil)
-			l.checkUndisturbed(t, "lb1", "lb3")
+			undisturbed()
 		})
 	}
 }
