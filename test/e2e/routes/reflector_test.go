@@ -183,7 +183,6 @@ func (l *lab) checkAllPods(t *testing.T) {
 
 // A pod that is stopped goes off the table, and the others' sessions don't mind.
 func (l *lab) checkPodStops(t *testing.T) {
-	undisturbed := l.followSessions(t, "lb1", "lb3")
 	if err := l.Stop(t.Context(), "lb2", "agent"); err != nil {
 		t.Fatal(err)
 	}
@@ -195,32 +194,30 @@ func (l *lab) checkPodStops(t *testing.T) {
 	}
 	l.checkTable(t, firstVIPs, gateways{"lb1", "lb2", "lb3"})
 	l.checkAlive(t)
-	undisturbed()
+	l.checkUndisturbed(t, "lb1", "lb3")
 }
 
-// followSessions returns a function that fails the test if balancers' first sessions have ended since. One that
-// is a moment old may end by itself: FRR creates BFD's session again when it registers a neighbour, and says
-// "down" then to a balancer that was faster.
-func (l *lab) followSessions(t *testing.T, balancers ...string) (check func()) {
+// flaps returns how often the first sessions of balancers have ended.
+func (l *lab) flaps(t *testing.T, balancers ...string) (ended []uint64) {
 	t.Helper()
-	before := map[string]uint64{}
 	for _, name := range balancers {
-		before[name] = l.Routes(t, name).Peers[0].Flaps
+		ended = append(ended, l.Routes(t, name).Peers[0].Flaps)
 	}
-	return func() {
-		t.Helper()
-		for name, flaps := range before {
-			if peer := l.Routes(t, name).Peers[0]; peer.State != bgp.Established || peer.Flaps > flaps {
-				t.Errorf("%s: the session with %s is %s since %s and ended %d times, and BFD's %d times",
-					name, peer.Address, peer.State, peer.Since, peer.Flaps-flaps, peer.BFDFlaps)
-			}
+	return ended
+}
+
+// checkUndisturbed looks whether balancers' first sessions have never ended.
+func (l *lab) checkUndisturbed(t *testing.T, balancers ...string) {
+	t.Helper()
+	for _, name := range balancers {
+		if peer := l.Routes(t, name).Peers[0]; peer.State != bgp.Established || peer.Flaps > 0 {
+			t.Errorf("%s: the session with %s is %s since %s and ended %d times, and BFD's %d times", name, peer.Address, peer.State, peer.Since, peer.Flaps, peer.BFDFlaps)
 		}
 	}
 }
 
 // A pod's agent that is killed keeps its next hop until the next one is there.
 func (l *lab) checkPodKilled(t *testing.T) {
-	undisturbed := l.followSessions(t, "lb1")
 	steady := l.watchTable(t)
 	h := l.State().Host("lb3")
 	<-l.SignalAgent(t, h, unix.SIGKILL)
@@ -228,7 +225,7 @@ func (l *lab) checkPodKilled(t *testing.T) {
 	l.StartAgent(t, h)
 	harness.Until(t, "the reflector has three clients", func() bool { return len(l.clients(t)) == 3 })
 	steady()
-	undisturbed()
+	l.checkUndisturbed(t, "lb1")
 }
 
 // watchTable is watchRoute for all balancers.
