@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/wait"
 )
 
 const (
@@ -163,17 +164,10 @@ func (r *Resolver) listen() {
 		relinked := r.table.relinked
 		r.table.relinked = false
 		r.mu.Unlock()
-		wake(r.marked)
+		wait.Signal(r.marked)
 		if relinked {
-			wake(r.interfaces)
+			wait.Signal(r.interfaces)
 		}
-	}
-}
-
-func wake(waiting chan<- struct{}) {
-	select {
-	case waiting <- struct{}{}:
-	default:
 	}
 }
 
@@ -203,7 +197,7 @@ func (r *Resolver) tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.table.tick()
-	wake(r.marked)
+	wait.Signal(r.marked)
 }
 
 // notifyChanged notifies of the services that are reached differently now. After an error
