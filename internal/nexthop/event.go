@@ -110,7 +110,7 @@ func (t *table) addressChanged(index int, address netip.Addr) {
 	t.oldAddresses = true
 	t.rerouteUsers(index)
 	for _, e := range t.entries {
-		local := e.result.Hop.Local
+		local := e.result().Hop.Local
 		switch {
 		case e.route.source == address:
 			t.reroute(e)

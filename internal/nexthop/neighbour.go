@@ -161,21 +161,21 @@ func (x *neighbours) probeSuspects() {
 // before old ones go, so that shared ones stay.
 func (x *neighbours) depend(e *entry, keys []neighbourKey) {
 	before := e.neighbours
-	if slices.Equal(before, keys) {
+	if slices.EqualFunc(before, keys, func(w *watched, key neighbourKey) bool { return w.key == key }) {
 		return
 	}
-	e.neighbours = keys
+	e.neighbours = nil
 	for _, key := range keys {
-		x.watch(key, e)
+		e.neighbours = append(e.neighbours, x.watch(key, e))
 	}
-	for _, key := range before {
-		if !slices.Contains(keys, key) {
-			x.unwatch(key, e)
+	for _, w := range before {
+		if !slices.Contains(e.neighbours, w) {
+			x.unwatch(w, e)
 		}
 	}
 }
 
-func (x *neighbours) watch(key neighbourKey, e *entry) {
+func (x *neighbours) watch(key neighbourKey, e *entry) *watched {
 	w, ok := x.watched[key]
 	if !ok {
 		w = &watched{key: key}
@@ -184,14 +184,14 @@ func (x *neighbours) watch(key neighbourKey, e *entry) {
 		x.probe(w)
 	}
 	w.users.add(e)
+	return w
 }
 
-func (x *neighbours) unwatch(key neighbourKey, e *entry) {
-	w := x.watched[key]
-	if w == nil || !w.users.remove(e) || !w.users.empty() {
+func (x *neighbours) unwatch(w *watched, e *entry) {
+	if !w.users.remove(e) || !w.users.empty() {
 		return
 	}
-	delete(x.watched, key)
+	delete(x.watched, w.key)
 	delete(x.suspects, w)
 	x.release(w)
 }

@@ -35,8 +35,8 @@ type Target struct {
 	Handover bool
 	// Relay is the machine that gets packets for Address as they came, if it is
 	// directly connected by an interface on which XDP runs: then Relay is resolved.
-	// Else, and if it is invalid, Address is.
-	Relay netip.Addr
+	// Else, and if it is nil, Address is.
+	Relay *netip.Addr
 }
 
 // Hop is all that is needed to write the Ethernet header, and the addresses of

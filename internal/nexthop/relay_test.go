@@ -27,7 +27,7 @@ func relays(t *testing.T) (_ *table, k *fakeKernel, toNode *path) {
 	return table, k, toNode
 }
 
-var relayed = Target{Address: ip("10.244.1.2"), Relay: ip("10.0.0.12"), Handover: true}
+var relayed = Target{Address: ip("10.244.1.2"), Relay: new(ip("10.0.0.12")), Handover: true}
 
 // A relay on the link is resolved for all its targets. Without a direct path to the
 // relay the target itself is resolved, and a change of that notifies its service.

@@ -48,8 +48,10 @@ type table struct {
 	unsynced, oldAddresses bool
 	// relinked means that there was an event of an interface on which XDP runs.
 	relinked bool
-	// latest is the route that was looked up last: targets of one network share it.
+	// latest is the route that was looked up last, and found the latest result but for the MAC
+	// address of the next hop: targets of one network share them.
 	latest *route
+	found  *Result
 }
 
 // owner is a service with the entries that it follows, in the order of its targets.
@@ -58,16 +60,25 @@ type owner struct {
 	entries []*entry
 }
 
-// entry is a followed target.
+// entry is a followed target. It is small, as there is one for each address of a backend.
 type entry struct {
-	target Target
-	owners set[owner]
+	target     Target // without a relay
+	owners     set[owner]
+	route      *route // immutable
+	neighbours []*watched
+	// found is the result but for the MAC address of the next hop. It is immutable.
+	found       *Result
+	destination lb.MAC
 	// rerouted means that the route has to be looked up again, failed that the
 	// kernel couldn't be queried for all that was needed.
 	rerouted, failed bool
-	route            *route // immutable
-	neighbours       []neighbourKey
-	result           Result
+}
+
+// result is how the target is reached.
+func (e *entry) result() Result {
+	r := *e.found
+	r.Hop.Destination = e.destination
+	return r
 }
 
 func newTable(log *slog.Logger, k kernel, interfaces []string, filterPods bool) *table {
@@ -85,6 +96,7 @@ func newTable(log *slog.Logger, k kernel, interfaces []string, filterPods bool) 
 		index:        index{byDevice: map[int]map[*entry]struct{}{}},
 		stale:        stale,
 		oldAddresses: true,
+		found:        &Result{},
 	}
 }
 
@@ -119,12 +131,12 @@ func (t *table) follow(vip lb.VIP, targets []Target) []Result {
 // reach makes a target one of the service's. One with a relay stands for two: if the
 // relay is directly connected, the other is not looked up.
 func (t *table) reach(o *owner, target Target) Result {
-	if !target.Relay.IsValid() {
+	if target.Relay == nil {
 		return t.own(o, target)
 	}
-	relay := t.own(o, Target{Address: target.Relay, OnLink: true, MAC: target.MAC})
+	relay := t.own(o, Target{Address: *target.Relay, OnLink: true, MAC: target.MAC})
 	if errors.Is(relay.Err, errIndirect) {
-		target.Relay = netip.Addr{}
+		target.Relay = nil
 		return t.own(o, target)
 	}
 	relay.Hop.Relay = relay.Err == nil
@@ -136,7 +148,7 @@ func (t *table) own(o *owner, target Target) Result {
 	e := t.entry(target)
 	e.owners.add(o)
 	o.entries = append(o.entries, e)
-	return e.result
+	return e.result()
 }
 
 func (t *table) forget(vip lb.VIP) {
@@ -155,7 +167,7 @@ func (t *table) entry(target Target) *entry {
 	if e, ok := t.entries[target]; ok {
 		return e
 	}
-	e := &entry{target: target, rerouted: true}
+	e := &entry{target: target, found: t.found, rerouted: true}
 	t.entries[target] = e
 	t.index.add(e)
 	t.decide(e)
@@ -184,17 +196,25 @@ func (t *table) decide(e *entry) bool {
 		e.rerouted = false
 	}
 	t.neighbours.depend(e, t.view.neighbours(e.target, e.route))
-	before := e.result
 	err := e.route.err
 	if err == nil && !e.target.OnLink {
 		err = t.readAddresses()
 	}
 	e.failed = err != nil
-	e.result = Result{Err: err}
+	now := Result{Err: err}
 	if err == nil {
-		e.result.Hop, e.result.Err = t.view.decide(e.target, e.route)
+		now.Hop, now.Err = t.view.decide(e.target, e.route)
 	}
-	return !e.result.equal(before)
+	same := now.equal(e.result())
+	e.destination, now.Hop.Destination = now.Hop.Destination, lb.MAC{}
+	e.found = &now
+	if now.Err == nil {
+		if *t.found != now {
+			t.found = &now
+		}
+		e.found = t.found
+	}
+	return !same
 }
 
 // route looks up the route to an address.

@@ -29,7 +29,7 @@ func target(svc *lb.Service, b lb.Backend) nexthop.Target {
 		return nexthop.Target{Address: b.TunnelEnd}
 	}
 	if b.Node.IsValid() {
-		return nexthop.Target{Address: b.Address, Relay: b.Node, MAC: b.MAC, Handover: true}
+		return nexthop.Target{Address: b.Address, Relay: new(b.Node), MAC: b.MAC, Handover: true}
 	}
 	return nexthop.Target{Address: b.Address, OnLink: svc.Forward == lb.L2DSR, MAC: b.MAC, Handover: svc.Forward.Translates()}
 }

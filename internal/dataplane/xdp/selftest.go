@@ -155,7 +155,7 @@ func (fixedHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result {
 	results := make([]nexthop.Result, len(targets))
 	for i, t := range targets {
 		hop := selfTestHop
-		hop.Destination, hop.Relay = selfTestMAC(t.Address), t.Relay.IsValid()
+		hop.Destination, hop.Relay = selfTestMAC(t.Address), t.Relay != nil
 		if !t.OnLink && !hop.Relay {
 			hop.Local = selfTestEnd
 			if t.Address.Is6() {

@@ -78,9 +78,9 @@ func macOf(a netip.Addr) lb.MAC {
 func (h *staticHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result {
 	results := make([]nexthop.Result, len(targets))
 	for i, t := range targets {
-		relay := t.Relay.IsValid() && !h.beyond[t.Relay]
+		relay := t.Relay != nil && !h.beyond[*t.Relay]
 		if relay {
-			t = nexthop.Target{Address: t.Relay, OnLink: true, MAC: t.MAC}
+			t = nexthop.Target{Address: *t.Relay, OnLink: true, MAC: t.MAC}
 		}
 		if h.lost[t.Address] {
 			results[i].Err = errLost
