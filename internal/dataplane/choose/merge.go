@@ -29,11 +29,15 @@ var (
 // Stats adds up the counters of all data planes. A packet that one passes to the next is in an
 // exit of both.
 func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
-	total := dataplane.Stats{Exits: map[string]uint64{}, Services: map[lb.VIP]dataplane.ServiceStats{}}
-	for _, plane := range p.ordered() {
+	var total dataplane.Stats
+	for i, plane := range p.ordered() {
 		stats, err := plane.Stats(ctx)
 		if err != nil {
 			return dataplane.Stats{}, err
+		}
+		if i == 0 {
+			total = stats // not copied, as most nodes have no other data plane
+			continue
 		}
 		for exit, packets := range stats.Exits {
 			total.Exits[exit] += packets

@@ -110,23 +110,30 @@ func (f *BalancerFlowStats) add(v *BalancerFlowStats) {
 	f.Unrecorded += v.Unrecorded
 }
 
+// readBatch is the number of elements that one system call reads.
+const readBatch = 256
+
 // readPerCPU calls add with each processor's value of the first n elements.
 func readPerCPU[T any](m *ebpf.Map, n uint32, add func(i uint32, v *T)) error {
-	if n == 0 {
-		return nil
-	}
 	cpus := ebpf.MustPossibleCPU()
 	var cursor ebpf.MapBatchCursor
-	keys := make([]uint32, n)
-	values := make([]T, int(n)*cpus)
-	got, err := m.BatchLookup(&cursor, keys, values, nil)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("counters %s: %w", m, err)
-	}
-	for i := range got {
-		for j := range cpus {
-			add(keys[i], &values[i*cpus+j])
+	keys := make([]uint32, min(n, readBatch))
+	values := make([]T, len(keys)*cpus)
+	for n > 0 {
+		keys = keys[:min(n, readBatch)]
+		got, err := m.BatchLookup(&cursor, keys, values[:len(keys)*cpus], nil)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("counters %s: %w", m, err)
 		}
+		for i, key := range keys[:got] {
+			for j := range cpus {
+				add(key, &values[i*cpus+j])
+			}
+		}
+		if err != nil { // it was the last element
+			break
+		}
+		n -= uint32(got)
 	}
 	return nil
 }
