@@ -261,9 +261,9 @@ func (a *Agent) prepare(ctx context.Context) {
 }
 
 // heapGrowth is by how many percent the heap of an agent that has started may grow until garbage is
-// collected. It allocates little from then on, so that frequent collections cost less than a heap that
-// doubles.
-const heapGrowth = 50
+// collected. It allocates little from then on: with 4,096 services of 16 backends a collection every
+// three seconds.
+const heapGrowth = 30
 
 // SetHeapGrowth sets by how many percent the heap may grow. The environment's GOGC takes
 // precedence.
