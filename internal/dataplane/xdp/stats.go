@@ -10,63 +10,48 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// reading is the state of counters and services at one time.
-type reading struct {
-	exits   map[string]uint64
-	traffic []dataplane.Traffic
-	flows   []table.BalancerFlowStats
-	// services are copies. Their versions are immutable.
-	services []counted
-}
-
-type counted struct {
-	vip lb.VIP
-	service
-}
-
-// Stats reads all counters; a per-CPU counter is the sum over the processors. They are summed
-// up without the plane's mu: with thousands of services changes would wait for tens of
-// milliseconds.
-func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
-	r, err := readCounters(ctx, p)
+// Stats reads all counters, and retires the counters of backends that left. A per-CPU counter is the
+// sum over the processors. Services are summed up without the plane's mu: with thousands of them
+// changes would wait for tens of milliseconds.
+func (p *Plane) Stats(ctx context.Context) (stats dataplane.Stats, err error) {
+	type counted struct {
+		vip lb.VIP
+		service
+	}
+	var services []counted // copies, whose versions are immutable
+	var traffic []dataplane.Traffic
+	var flows []table.BalancerFlowStats
+	err = p.with(ctx, func() (err error) {
+		quiet := p.tables.Grace.Newest() // before reading: counters of backends that left earlier no longer grow
+		if stats.Exits, err = p.programs.Exits(); err != nil {
+			return err
+		}
+		if traffic, err = p.tables.ReadTraffic(); err != nil {
+			return err
+		}
+		if flows, err = p.tables.ReadFlowStats(); err != nil {
+			return err
+		}
+		if err := retireTraffic(p.tables, p.services, quiet, traffic); err != nil {
+			return err
+		}
+		services = make([]counted, 0, len(p.services))
+		for vip, s := range p.services {
+			services = append(services, counted{vip, *s})
+		}
+		return nil
+	})
 	if err != nil {
 		return dataplane.Stats{}, err
 	}
-	stats := dataplane.Stats{Exits: r.exits, Services: make(map[lb.VIP]dataplane.ServiceStats, len(r.services))}
-	for i := range r.services {
-		s := &r.services[i]
-		st := s.stats(func(counter uint32) dataplane.Traffic { return r.traffic[counter] })
-		st.Tracking = s.tracking(r.flows[s.Number.Base])
+	stats.Services = make(map[lb.VIP]dataplane.ServiceStats, len(services))
+	for i := range services {
+		s := &services[i]
+		st := s.stats(func(counter uint32) dataplane.Traffic { return traffic[counter] })
+		st.Tracking = s.tracking(flows[s.Number.Base])
 		stats.Services[s.vip] = st
 	}
 	return stats, nil
-}
-
-// readCounters reads the counters, and retires the counters of backends that left.
-func readCounters(ctx context.Context, p *Plane) (r reading, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.ready(ctx); err != nil {
-		return r, err
-	}
-	if r.exits, err = p.programs.Exits(); err != nil {
-		return r, err
-	}
-	quiet := p.tables.Grace.Newest() // before reading: counters of backends that left earlier no longer grow
-	if r.traffic, err = p.tables.ReadTraffic(); err != nil {
-		return r, err
-	}
-	if r.flows, err = p.tables.ReadFlowStats(); err != nil {
-		return r, err
-	}
-	if err := retireTraffic(p.tables, p.services, quiet, r.traffic); err != nil {
-		return r, err
-	}
-	r.services = make([]counted, 0, len(p.services))
-	for vip, s := range p.services {
-		r.services = append(r.services, counted{vip, *s})
-	}
-	return r, nil
 }
 
 // stats sums up a service: its present backends and those that have left. A
