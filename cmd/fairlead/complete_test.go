@@ -28,6 +28,7 @@ func TestCompletion(t *testing.T) {
 		"agent --log-level ":       "debug info warn error",
 		"drain ":                   "backend\tOne backend of a service node\tThis node service\tA whole service",
 		"preflight --interface l":  "lo",
+		"tune --apply ":            "xdp kernel server",
 		"status --socket /none ":   "",
 		"backends --socket /none ": "",
 	} {

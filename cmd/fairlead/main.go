@@ -70,6 +70,7 @@ func newRootCommand(e env) *cobra.Command {
 		newStatusCommand(e),
 		newTopCommand(e),
 		newTraceCommand(e),
+		newTuneCommand(e),
 		newUndrainCommand(e),
 		newVersionCommand(e),
 	)
