@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fake has inputs of the control plane's parts for tests, and receivers of their output:
-// services, logs, records of calls, and parts that run until the test ends. The data plane in
+// services, connections, logs, records of calls, and parts that run until the test ends. The data plane in
 // memory is dataplanetest.Fake, an agent on it agenttest.Agent.
 package fake
 

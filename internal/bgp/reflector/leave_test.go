@@ -38,7 +38,7 @@ func TestCloseRouters(t *testing.T) {
 	r.routers[address].Accept(here)
 	clientHere, client := connected(t)
 	r.mu.Lock()
-	err = r.offer(netip.MustParseAddr("198.51.100.1"), &session.Pending{TCPConn: clientHere})
+	err = r.offer(netip.MustParseAddr("198.51.100.1"), &session.Pending{Conn: clientHere})
 	r.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)

@@ -230,7 +230,7 @@ func (r *Reflector) addRouter(peer bgp.Peer) {
 	local := r.config.Local
 	r.routers[peer.Address] = speaker.Keep(speaker.KeeperOptions{
 		Local: local, Peer: peer, Log: r.log.With("router", peer.Address),
-		Ready: r.ready, Waiting: "waiting for the clients",
+		Dial: session.Dial, Ready: r.ready, Waiting: "waiting for the clients",
 		Begin: func(conn *session.Pending, restarted bool) *session.Session {
 			return session.Begin(conn, session.Options{Local: local, Peer: peer, Restarted: restarted, Paths: true, OnOpen: r.addOut})
 		},

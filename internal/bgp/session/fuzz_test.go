@@ -99,7 +99,7 @@ func endsWithConnection(t *testing.T, input []byte, client bool) *Session {
 	if client {
 		o.OnUpdate = func(*Session, *Update) Notification { return Notification{} }
 	}
-	s := Begin(&Pending{TCPConn: ours}, o)
+	s := Begin(&Pending{Conn: ours}, o)
 	go func() {
 		_, _ = theirs.Write(framed(input))
 		_ = theirs.CloseWrite()

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -322,7 +323,7 @@ func TestSlowReaderDoesNotBlock(t *testing.T) {
 	d := begin(t, router)
 	d.answer()
 	_ = d.router.SetReadBuffer(4096)
-	_ = d.session.conn.SetWriteBuffer(4096)
+	_ = d.session.conn.(*net.TCPConn).SetWriteBuffer(4096)
 	for network := range 20 {
 		d.announce(hosts(network, 500)...)
 	}
@@ -439,7 +440,7 @@ func TestHoldTimerWithBlockedPeer(t *testing.T) {
 	d := begin(t, peer)
 	d.answer()
 	_ = d.router.SetReadBuffer(4096)
-	_ = d.session.conn.SetWriteBuffer(4096)
+	_ = d.session.conn.(*net.TCPConn).SetWriteBuffer(4096)
 	routes := hosts(0, 20_000)
 	for i := range routes {
 		routes[i].MED = new(uint32(i)) // an UPDATE each

@@ -70,7 +70,7 @@ func begin(t *testing.T, peer bgp.Peer, routes ...bgp.Route) *dialogue {
 func beginWith(t *testing.T, o Options) *dialogue {
 	t.Helper()
 	ours, theirs := connect(t)
-	session := Begin(&Pending{TCPConn: ours}, o)
+	session := Begin(&Pending{Conn: ours}, o)
 	t.Cleanup(func() { session.Drop("the test is over") })
 	return &dialogue{t, session, theirs, &wire.MarshallingOption{}}
 }

@@ -53,7 +53,7 @@ type Options struct {
 // Session is a session with a peer over one connection.
 type Session struct {
 	o    Options
-	conn *net.TCPConn
+	conn Conn
 	in   *bufio.Reader
 	out  *adjRIBOut
 
@@ -101,8 +101,8 @@ var (
 // Begin begins a session over a connection, which it takes over.
 func Begin(conn *Pending, o Options) *Session {
 	s := &Session{
-		o: o, conn: conn.TCPConn, out: newAdjRIBOut(),
-		in:          bufio.NewReaderSize(io.MultiReader(bytes.NewReader(conn.received), conn.TCPConn), wire.BGP_MAX_MESSAGE_LENGTH),
+		o: o, conn: conn.Conn, out: newAdjRIBOut(),
+		in:          bufio.NewReaderSize(io.MultiReader(bytes.NewReader(conn.received), conn.Conn), wire.BGP_MAX_MESSAGE_LENGTH),
 		established: make(chan struct{}), ended: make(chan struct{}),
 	}
 	s.status.Set(Status{State: bgp.OpenSent})
@@ -418,7 +418,7 @@ func (s *Session) LocalAddress() netip.Addr {
 
 // Pending is a connection whose OPEN has been read, before its session begins.
 type Pending struct {
-	*net.TCPConn
+	Conn
 	// Open has the contents of the OPEN; zero if another message has come.
 	Open     Open
 	received []byte
@@ -434,13 +434,13 @@ func (p *Pending) Refuse(n Notification) {
 // ReadOpen waits for the first message on a connection: several peers may have one
 // address, and only the OPEN identifies them. Anything else is left to the session,
 // which replies to it.
-func ReadOpen(conn *net.TCPConn) (*Pending, error) {
+func ReadOpen(conn Conn) (*Pending, error) {
 	_ = conn.SetReadDeadline(time.Now().Add(openTimeout)) // then the next line fails
 	message, err := readMessage(conn)
 	if err != nil && !errors.Is(err, errMalformed) {
 		return nil, fmt.Errorf("no OPEN received: %w", err)
 	}
-	p := &Pending{TCPConn: conn, received: message}
+	p := &Pending{Conn: conn, received: message}
 	if m, err := parse(message, nil); err == nil {
 		if open, ok := m.Body.(*wire.BGPOpen); ok {
 			p.Open = *readOpen(open)

@@ -34,9 +34,16 @@ const (
 	pollInterval = 2 * time.Second
 )
 
+// Conn is a TCP connection, or one in memory in tests.
+type Conn interface {
+	net.Conn
+	syscall.Conn
+	CloseWrite() error
+}
+
 // Dial connects to a peer, with its password and TTL security. Errors are for an
 // operator who knows which peer it is.
-func Dial(ctx context.Context, local bgp.Local, peer *bgp.Peer) (*net.TCPConn, error) {
+func Dial(ctx context.Context, local bgp.Local, peer *bgp.Peer) (Conn, error) {
 	keys := Keys{}
 	if err := keys.Add(HostPrefix(peer.Address), peer.Password); err != nil {
 		return nil, err
@@ -58,7 +65,7 @@ func Dial(ctx context.Context, local bgp.Local, peer *bgp.Peer) (*net.TCPConn, e
 	if err != nil {
 		return nil, dialError(err, peer, len(keys) > 0)
 	}
-	return conn.(*net.TCPConn), nil
+	return conn.(Conn), nil
 }
 
 // dialError drops the addresses of package net's errors. For a timeout it names the

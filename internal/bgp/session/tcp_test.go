@@ -52,7 +52,9 @@ func dialFor(t *testing.T, peer *bgp.Peer) (*net.TCPConn, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), dialTimeout/8)
 	defer cancel()
-	return Dial(ctx, local(), peer)
+	conn, err := Dial(ctx, local(), peer)
+	tcp, _ := conn.(*net.TCPConn) // nil with an error
+	return tcp, err
 }
 
 // families are loopback addresses.
@@ -162,7 +164,7 @@ func TestTTL(t *testing.T) {
 }
 
 // option reads a socket's option.
-func option(t *testing.T, conn *net.TCPConn, level, name int) (value int) {
+func option(t *testing.T, conn Conn, level, name int) (value int) {
 	t.Helper()
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -32,7 +32,7 @@ type Keeper struct {
 	// vacant is set while any connection of a passive peer would begin a session.
 	vacant bool
 	// unidentified are connections of a passive peer without an OPEN, oldest first.
-	unidentified []*net.TCPConn
+	unidentified []session.Conn
 	// status is the peer's state besides that session. Its counters sum up former
 	// sessions.
 	status bgp.PeerState
@@ -40,11 +40,16 @@ type Keeper struct {
 	stopped bool
 }
 
+// Dialer connects to a peer as session.Dial does.
+type Dialer func(context.Context, bgp.Local, *bgp.Peer) (session.Conn, error)
+
 // KeeperOptions configure a Keeper.
 type KeeperOptions struct {
 	Local bgp.Local
 	Peer  bgp.Peer
 	Log   *slog.Logger
+	// Dial connects to the peer.
+	Dial Dialer
 	// Ready is closed when sessions may begin, Waiting the reason until then.
 	Ready   <-chan struct{}
 	Waiting string
@@ -168,11 +173,11 @@ func (k *Keeper) connect(ctx context.Context) (*session.Pending, string) {
 		}
 	}
 	k.connecting(bgp.Connect, "connecting")
-	conn, err := session.Dial(ctx, k.Local, &k.Peer)
+	conn, err := k.Dial(ctx, k.Local, &k.Peer)
 	if err != nil {
 		return nil, err.Error()
 	}
-	return &session.Pending{TCPConn: conn}, ""
+	return &session.Pending{Conn: conn}, ""
 }
 
 // maxUnidentified bounds a passive peer's connections without an OPEN. Peers send it with
@@ -182,7 +187,7 @@ const maxUnidentified = 16
 // Accept takes a connection from the address of the passive peer. If there is a session,
 // only the connection's OPEN can replace it: hosts whose addresses the router translates to
 // its own can connect, too.
-func (k *Keeper) Accept(conn *net.TCPConn) {
+func (k *Keeper) Accept(conn session.Conn) {
 	local := conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr()
 	misdirected := k.Peer.LocalAddress.IsValid() && local != k.Peer.LocalAddress
 	k.mu.Lock()
@@ -192,7 +197,7 @@ func (k *Keeper) Accept(conn *net.TCPConn) {
 		conn.Close()
 	case k.vacant:
 		k.vacant = false
-		k.incoming <- &session.Pending{TCPConn: conn} // the peer may wait for an OPEN, too
+		k.incoming <- &session.Pending{Conn: conn} // the peer may wait for an OPEN, too
 	default:
 		if len(k.unidentified) == maxUnidentified {
 			k.unidentified[0].Close()
@@ -205,10 +210,10 @@ func (k *Keeper) Accept(conn *net.TCPConn) {
 
 // identify waits for the OPEN on a connection, and makes it the next session's if it
 // supersedes the current one.
-func (k *Keeper) identify(conn *net.TCPConn) {
+func (k *Keeper) identify(conn session.Conn) {
 	pending, err := session.ReadOpen(conn)
 	k.mu.Lock()
-	k.unidentified = slices.DeleteFunc(k.unidentified, func(c *net.TCPConn) bool { return c == conn })
+	k.unidentified = slices.DeleteFunc(k.unidentified, func(c session.Conn) bool { return c == conn })
 	former := k.session
 	k.mu.Unlock()
 	if err == nil && former != nil && !former.SupersededBy(pending) {

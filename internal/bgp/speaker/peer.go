@@ -32,12 +32,12 @@ type peer struct {
 	open       *session.Session
 }
 
-func startPeer(local bgp.Local, config bgp.Peer, onEstablished func(), log *slog.Logger) *peer {
+func startPeer(local bgp.Local, config bgp.Peer, dial Dialer, onEstablished func(), log *slog.Logger) *peer {
 	log = log.With("peer", config.Address, "asn", config.ASN)
 	ready := make(chan struct{})
 	p := &peer{first: sync.OnceFunc(func() { close(ready) })}
 	p.Keeper = Keep(KeeperOptions{
-		Local: local, Peer: config, Log: log, Ready: ready, Waiting: "waiting for the first routes",
+		Local: local, Peer: config, Log: log, Dial: dial, Ready: ready, Waiting: "waiting for the first routes",
 		Begin: func(conn *session.Pending, restarted bool) *session.Session {
 			return session.Begin(conn, session.Options{Local: local, Peer: config, Restarted: restarted, OnOpen: p.opened})
 		},

@@ -88,7 +88,7 @@ func (s *Speaker) start(configured []bgp.Peer) error {
 		if s.peers[config.Address] != nil {
 			continue
 		}
-		p := startPeer(s.local, config, func() { s.bfd.Established(config.Address) }, s.log)
+		p := startPeer(s.local, config, session.Dial, func() { s.bfd.Established(config.Address) }, s.log)
 		s.peers[config.Address] = p
 		if s.set {
 			errs = append(errs, p.set(s.routes))
