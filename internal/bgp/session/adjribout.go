@@ -103,11 +103,11 @@ func (r *adjRIBOut) set(prefix netip.Prefix, paths []encoded) {
 
 // refresh has the paths of a family sent again (RFC 2918 §4). Requests that come faster than they are answered get one
 // answer.
-func (r *adjRIBOut) refresh(afi uint16) {
+func (r *adjRIBOut) refresh(family wire.Family) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	waiting := r.wanting != Families{}
-	r.wanting.add(wire.NewFamily(afi, wire.SAFI_UNICAST))
+	r.wanting.add(family)
 	if !waiting && r.wanting != (Families{}) { // others are ignored
 		time.AfterFunc(time.Until(r.refreshed.Add(refreshInterval)), r.repeat)
 	}

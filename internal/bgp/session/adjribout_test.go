@@ -122,7 +122,7 @@ func medOf(body *wire.BGPUpdate) string {
 // Requests for a family that isn't announced start nothing, however many there are.
 func TestRefreshOfOtherFamily(t *testing.T) {
 	r := newAdjRIBOut()
-	const linkState = 16388 // RFC 9552
+	const linkState = wire.RF_LS // RFC 9552
 	for range 1000 {
 		r.refresh(linkState)
 	}

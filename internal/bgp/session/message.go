@@ -27,16 +27,25 @@ var marker = bytes.Repeat([]byte{0xff}, 16)
 // keepalive is a KEEPALIVE message.
 var keepalive = append(bytes.Clone(marker), 0, headerSize, wire.BGP_MSG_KEEPALIVE)
 
-// readMessage reads a message, or the part of it that came before an error.
+// shortest are the sizes of the shortest messages whose sizes are checked before they are parsed (RFC 4271 §4).
+var shortest = map[byte]int{
+	wire.BGP_MSG_OPEN: headerSize + 10, wire.BGP_MSG_UPDATE: headerSize + 4, wire.BGP_MSG_NOTIFICATION: headerSize + 2,
+}
+
+// readMessage reads a message, or the part of it that came before an error: a Notification if the header is malformed
+// (RFC 4271 §6.1).
 func readMessage(in io.Reader) ([]byte, error) {
 	message := make([]byte, headerSize)
 	if n, err := io.ReadFull(in, message); err != nil {
 		return message[:n], err
 	}
 	size, kind := int(binary.BigEndian.Uint16(message[16:])), message[18]
-	if !bytes.Equal(message[:16], marker) || size < headerSize || size > wire.BGP_MAX_MESSAGE_LENGTH ||
-		size == headerSize && kind != wire.BGP_MSG_KEEPALIVE {
-		return message, errMalformed
+	switch {
+	case !bytes.Equal(message[:16], marker):
+		return message, notSynchronized
+	case size < max(headerSize, shortest[kind]), size > wire.BGP_MAX_MESSAGE_LENGTH,
+		size > headerSize && kind == wire.BGP_MSG_KEEPALIVE:
+		return message, badLength
 	}
 	message = append(message, make([]byte, size-headerSize)...)
 	_, err := io.ReadFull(in, message[headerSize:])
@@ -70,15 +79,17 @@ var (
 )
 
 var (
-	// badLength is sent for a message that can't be read, outOfOrder for one that the
-	// session's state doesn't allow.
-	badLength  = Notification{Code: wire.BGP_ERROR_MESSAGE_HEADER_ERROR, Subcode: 2}
-	outOfOrder = Notification{Code: wire.BGP_ERROR_FSM_ERROR}
+	// notSynchronized is sent for a message that doesn't begin with the marker, badLength for one that can't be read,
+	// outOfOrder for one that the session's state doesn't allow.
+	notSynchronized = Notification{Code: wire.BGP_ERROR_MESSAGE_HEADER_ERROR, Subcode: 1}
+	badLength       = Notification{Code: wire.BGP_ERROR_MESSAGE_HEADER_ERROR, Subcode: 2}
+	outOfOrder      = Notification{Code: wire.BGP_ERROR_FSM_ERROR}
 	// badOpen and badUpdate are sent for malformed ones, badPeerAS for an unexpected ASN, badIdentifier for an
-	// impossible router ID.
+	// impossible router ID, badParameter for an optional parameter that isn't known.
 	badOpen       = Notification{Code: wire.BGP_ERROR_OPEN_MESSAGE_ERROR}
 	badPeerAS     = Notification{Code: wire.BGP_ERROR_OPEN_MESSAGE_ERROR, Subcode: 2}
 	badIdentifier = Notification{Code: wire.BGP_ERROR_OPEN_MESSAGE_ERROR, Subcode: 3}
+	badParameter  = Notification{Code: wire.BGP_ERROR_OPEN_MESSAGE_ERROR, Subcode: 4}
 	badUpdate     = Notification{Code: wire.BGP_ERROR_UPDATE_MESSAGE_ERROR, Subcode: 1}
 )
 

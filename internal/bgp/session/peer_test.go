@@ -236,7 +236,7 @@ func TestEndReasons(t *testing.T) {
 		},
 		"not a BGP speaker": {
 			before: func(d *dialogue) { d.sendBytes([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) },
-			reason: "received a bad message: bad message length",
+			reason: "received a bad message: connection not synchronised",
 		},
 		"OPEN without a body": {
 			before: func(d *dialogue) { d.sendBytes(short) },

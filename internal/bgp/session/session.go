@@ -24,6 +24,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -93,10 +94,7 @@ const (
 	refreshInterval = time.Second
 )
 
-var (
-	errEnded     = errors.New("session ended")
-	errMalformed = errors.New("malformed message header")
-)
+var errEnded = errors.New("session ended")
 
 // Begin begins a session over a connection, which it takes over.
 func Begin(conn *Pending, o Options) *Session {
@@ -146,11 +144,8 @@ func (s *Session) next() ([]byte, error) {
 		_ = s.conn.SetReadDeadline(time.Now().Add(holdGrace))
 		message, err = readMessage(s.in)
 	}
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, Notification{Code: wire.BGP_ERROR_HOLD_TIMER_EXPIRED}
-	case errors.Is(err, errMalformed):
-		return nil, badLength
 	}
 	return message, err
 }
@@ -180,7 +175,7 @@ func (s *Session) handle(message []byte, writer *sync.WaitGroup) error {
 		return errEnded
 	case *wire.BGPOpen:
 		if state == bgp.OpenSent {
-			return s.accept(body)
+			return s.accept(body, writer)
 		}
 		return outOfOrder
 	case *wire.BGPKeepAlive:
@@ -191,19 +186,18 @@ func (s *Session) handle(message []byte, writer *sync.WaitGroup) error {
 		if state == bgp.OpenConfirm {
 			s.status.Modify(func(status *Status) { status.State, status.Since = bgp.Established, time.Now() })
 			close(s.established)
-			writer.Go(s.writeAll)
 		}
 	case *wire.BGPRouteRefresh:
 		if state != bgp.Established {
 			return outOfOrder
 		}
-		s.out.refresh(body.AFI)
+		s.out.refresh(wire.NewFamily(body.AFI, body.SAFI))
 	}
 	return nil
 }
 
 // accept checks the peer's OPEN (RFC 4271 §6.2) and confirms it.
-func (s *Session) accept(body *wire.BGPOpen) error {
+func (s *Session) accept(body *wire.BGPOpen, writer *sync.WaitGroup) error {
 	open := readOpen(body)
 	s.status.Modify(func(status *Status) { status.Open = open }) // which the reason of a refusal names
 	if _, err := wire.ValidateOpenMsg(body, s.o.Peer.ASN, s.o.Local.ASN, s.o.Local.RouterID); err != nil {
@@ -213,12 +207,22 @@ func (s *Session) accept(body *wire.BGPOpen) error {
 		}
 		return n
 	}
+	unknown := func(p wire.OptionParameterInterface) bool {
+		_, known := p.(*wire.OptionParameterCapability)
+		return !known
+	}
+	if slices.ContainsFunc(body.OptParams, unknown) {
+		return badParameter
+	}
 	s.agreed = s.o.negotiate(open)
 	if s.o.OnOpen != nil {
 		s.o.OnOpen(s)
 	}
 	s.status.Modify(func(status *Status) { status.State = bgp.OpenConfirm })
-	return s.send(keepalive)
+	s.deadline = time.Now().Add(openTimeout)
+	err := s.send(keepalive)
+	writer.Go(s.writeAll)
+	return err
 }
 
 func (s *Session) resetHoldTimer() {
@@ -228,8 +232,8 @@ func (s *Session) resetHoldTimer() {
 	}
 }
 
-// writeAll writes KEEPALIVEs, and all changes of the announced paths, until the session ends. An error ends the reader,
-// too: at once if the peer has closed the connection, as soon as it has read the peer's reason.
+// writeAll writes KEEPALIVEs, and all changes of the announced paths once the session is established, until it ends. An
+// error ends the reader, too: at once if the peer has closed the connection, as soon as it has read the peer's reason.
 func (s *Session) writeAll() {
 	var alive <-chan time.Time
 	if hold := s.agreed.holdTime; hold > 0 {
@@ -237,14 +241,17 @@ func (s *Session) writeAll() {
 		defer ticker.Stop()
 		alive = ticker.C
 	}
+	established, changed := s.established, (chan struct{})(nil)
 	for {
 		var err error
 		select {
 		case <-s.out.closed:
 			return
+		case <-established:
+			established, changed = nil, s.out.changed
 		case <-alive:
 			err = s.send(keepalive)
-		case <-s.out.changed:
+		case <-changed:
 			err = s.update()
 		}
 		if err != nil {
@@ -437,7 +444,7 @@ func (p *Pending) Refuse(n Notification) {
 func ReadOpen(conn Conn) (*Pending, error) {
 	_ = conn.SetReadDeadline(time.Now().Add(openTimeout)) // then the next line fails
 	message, err := readMessage(conn)
-	if err != nil && !errors.Is(err, errMalformed) {
+	if _, malformed := errors.AsType[Notification](err); err != nil && !malformed {
 		return nil, fmt.Errorf("no OPEN received: %w", err)
 	}
 	p := &Pending{Conn: conn, received: message}
