@@ -154,3 +154,20 @@ func TestOpenConfirm(t *testing.T) {
 		}
 	})
 }
+
+// Messages that don't restart the hold timer don't keep a session: those that arrive when it has expired are read for a
+// tenth of a second.
+func TestRefreshKeepsNoSession(t *testing.T) {
+	exchangeMessages(t, Options{Local: balancer, Peer: router}, func(e *exchange) {
+		e.establishes()
+		time.Sleep(router.HoldTime)
+		for range 2 * holdGrace / (20 * time.Millisecond) {
+			e.send(wire.BGP_MSG_ROUTE_REFRESH, []byte{0, 1, 0, 1})
+			time.Sleep(20 * time.Millisecond)
+			if e.router.Ended() {
+				return
+			}
+		}
+		t.Error("the hold timer has not expired")
+	})
+}

@@ -61,8 +61,10 @@ type Session struct {
 	established, ended chan struct{}
 	status             wait.Value[Status]
 	agreed             negotiated // set once, before OnOpen is called
-	// deadline is when the peer has been silent for too long; the zero Time for never.
+	// deadline is when the peer has been silent for too long; the zero Time for never. It is late once it has been
+	// postponed by holdGrace.
 	deadline time.Time
+	late     bool
 	// writing is held while a message is written; cut is set if one was written in part.
 	writing sync.Mutex
 	cut     bool
@@ -140,9 +142,9 @@ func (s *Session) run() {
 func (s *Session) next() ([]byte, error) {
 	_ = s.conn.SetReadDeadline(s.deadline) // then reading fails
 	message, err := readMessage(s.in)
-	if errors.Is(err, os.ErrDeadlineExceeded) && len(message) == 0 {
-		_ = s.conn.SetReadDeadline(time.Now().Add(holdGrace))
-		message, err = readMessage(s.in)
+	if errors.Is(err, os.ErrDeadlineExceeded) && len(message) == 0 && !s.late {
+		s.deadline, s.late = time.Now().Add(holdGrace), true
+		return s.next()
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, Notification{Code: wire.BGP_ERROR_HOLD_TIMER_EXPIRED}
@@ -219,14 +221,14 @@ func (s *Session) accept(body *wire.BGPOpen, writer *sync.WaitGroup) error {
 		s.o.OnOpen(s)
 	}
 	s.status.Modify(func(status *Status) { status.State = bgp.OpenConfirm })
-	s.deadline = time.Now().Add(openTimeout)
+	s.deadline, s.late = time.Now().Add(openTimeout), false
 	err := s.send(keepalive)
 	writer.Go(s.writeAll)
 	return err
 }
 
 func (s *Session) resetHoldTimer() {
-	s.deadline = time.Time{}
+	s.deadline, s.late = time.Time{}, false
 	if hold := s.agreed.holdTime; hold > 0 {
 		s.deadline = time.Now().Add(hold)
 	}
