@@ -24,18 +24,18 @@ const (
 )
 
 // unidentified are the connections whose OPEN hasn't arrived, oldest first.
-type unidentified []*net.TCPConn
+type unidentified []session.Conn
 
 // add adds a connection, and closes one if there are too many: the oldest one, which is the
 // least likely to send its OPEN.
-func (u *unidentified) add(conn *net.TCPConn) {
-	var same []*net.TCPConn
+func (u *unidentified) add(conn session.Conn) {
+	var same []session.Conn
 	for _, c := range *u {
 		if source(c) == source(conn) {
 			same = append(same, c)
 		}
 	}
-	var surplus *net.TCPConn
+	var surplus session.Conn
 	switch {
 	case len(same) >= maxOfSource:
 		surplus = same[0]
@@ -50,13 +50,13 @@ func (u *unidentified) add(conn *net.TCPConn) {
 }
 
 // remove removes a connection, if it is one of them.
-func (u *unidentified) remove(conn *net.TCPConn) {
-	*u = slices.DeleteFunc(*u, func(c *net.TCPConn) bool { return c == conn })
+func (u *unidentified) remove(conn session.Conn) {
+	*u = slices.DeleteFunc(*u, func(c session.Conn) bool { return c == conn })
 }
 
 // source returns the prefix that the connections of one host share: its IPv4 address, or
 // its IPv6 /64, in which a host may choose its addresses.
-func source(conn *net.TCPConn) netip.Prefix {
+func source(conn session.Conn) netip.Prefix {
 	address := remote(conn)
 	p, _ := address.Prefix(min(address.BitLen(), 64)) // never longer than the address
 	return p
@@ -79,7 +79,7 @@ func keysOf(r *bgp.Reflection) (session.Keys, error) {
 }
 
 // accept takes a connection of a router or a client, and closes others.
-func (r *Reflector) accept(conn *net.TCPConn) {
+func (r *Reflector) accept(conn session.Conn) {
 	address := remote(conn)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,9 +88,9 @@ func (r *Reflector) accept(conn *net.TCPConn) {
 	}
 }
 
-func remote(conn *net.TCPConn) netip.Addr { return conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr() }
+func remote(conn session.Conn) netip.Addr { return conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr() }
 
-func (r *Reflector) admit(address netip.Addr, conn *net.TCPConn) error {
+func (r *Reflector) admit(address netip.Addr, conn session.Conn) error {
 	if router := r.routers[address]; router != nil {
 		if !router.Peer.Passive {
 			return fmt.Errorf("router %s is not passive", address)
@@ -112,7 +112,7 @@ func (r *Reflector) admit(address netip.Addr, conn *net.TCPConn) error {
 }
 
 // identify waits for the OPEN of a client.
-func (r *Reflector) identify(address netip.Addr, conn *net.TCPConn) {
+func (r *Reflector) identify(address netip.Addr, conn session.Conn) {
 	stop := context.AfterFunc(r.ctx, func() { _ = conn.Close() })
 	pending, err := session.ReadOpen(conn)
 	if err == nil {
@@ -139,7 +139,7 @@ func (r *Reflector) identify(address netip.Addr, conn *net.TCPConn) {
 }
 
 // refuse closes a connection. The caller holds the lock.
-func (r *Reflector) refuse(address netip.Addr, conn *net.TCPConn, err error) {
+func (r *Reflector) refuse(address netip.Addr, conn session.Conn, err error) {
 	r.refused++
 	_ = conn.Close()
 	if r.logLimit.Allow() {

@@ -110,7 +110,7 @@ func (r *Reflector) update(p *client, s *session.Session, u *session.Update) ses
 	if p.session != s {
 		return session.Notification{} // which has ended
 	}
-	if u.EndOfRIB {
+	if u.EndOfRIB != (session.Families{}) {
 		p.endOfRIB = time.Now()
 	}
 	return r.table.update(p.adjRIBIn, u)

@@ -80,8 +80,8 @@ func (t *table) remove(in *adjRIBIn) {
 
 // update records a client's routes and passes them on. A notification that isn't zero is to end its session.
 func (t *table) update(in *adjRIBIn, u *session.Update) session.Notification {
-	if u.EndOfRIB {
-		t.sweep(in, func(netip.Prefix) bool { return true })
+	if u.EndOfRIB != (session.Families{}) {
+		t.sweep(in, func(prefix netip.Prefix) bool { return u.EndOfRIB.Has(prefix.Addr()) })
 	}
 	for _, prefix := range u.Withdrawn {
 		t.withdraw(in, prefix)

@@ -111,7 +111,7 @@ func HostPrefix(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, ad
 type Listener struct {
 	log    *slog.Logger
 	keys   func() (Keys, error)
-	accept func(*net.TCPConn)
+	accept func(Conn)
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
@@ -130,7 +130,7 @@ type socket struct {
 // passwords of all that may connect. Besides an error, it may return the others; nil
 // changes nothing. It is called at intervals, as the kernel needs a changed password
 // before a peer connects. accept takes each connection.
-func NewListener(log *slog.Logger, keys func() (Keys, error), accept func(*net.TCPConn)) *Listener {
+func NewListener(log *slog.Logger, keys func() (Keys, error), accept func(Conn)) *Listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Listener{log: log, keys: keys, accept: accept, cancel: cancel, sockets: make(map[netip.AddrPort]*socket)}
 	l.work.Go(func() { l.poll(ctx) })

@@ -26,13 +26,13 @@ func local() bgp.Local { return bgp.Local{ASN: 65021, RouterID: netip.MustParseA
 
 // listen opens a listener on a loopback address, and returns the peer that is
 // there and the connections that come.
-func listen(t *testing.T, at netip.Addr, first Keys) (*Listener, *atomic.Pointer[Keys], bgp.Peer, <-chan *net.TCPConn) {
+func listen(t *testing.T, at netip.Addr, first Keys) (*Listener, *atomic.Pointer[Keys], bgp.Peer, <-chan Conn) {
 	t.Helper()
 	keys := new(atomic.Pointer[Keys])
 	keys.Store(&first)
-	calls := make(chan *net.TCPConn, 10)
+	calls := make(chan Conn, 10)
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	l := NewListener(log, func() (Keys, error) { return *keys.Load(), nil }, func(c *net.TCPConn) { calls <- c })
+	l := NewListener(log, func() (Keys, error) { return *keys.Load(), nil }, func(c Conn) { calls <- c })
 	t.Cleanup(func() {
 		l.Close()
 		for len(calls) > 0 {
@@ -137,7 +137,7 @@ func TestTTL(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer conn.Close()
-				var accepted *net.TCPConn
+				var accepted Conn
 				select {
 				case accepted = <-calls:
 				case <-time.After(await.Patience):

@@ -16,8 +16,8 @@ import (
 type Update struct {
 	Withdrawn []netip.Prefix
 	Announced []Announcement
-	// EndOfRIB is set if it only says that the peer has sent all routes of a family (RFC 4724 §2).
-	EndOfRIB bool
+	// EndOfRIB is the family of which the peer has sent all routes (RFC 4724 §2), if the UPDATE only says so.
+	EndOfRIB Families
 }
 
 // Announcement has the prefixes that an UPDATE announces with one next hop.
@@ -68,8 +68,10 @@ func (n *negotiated) readUpdate(message []byte) (u *Update, err error) {
 		return nil, badUpdate
 	}
 	body := m.Body.(*wire.BGPUpdate)
-	if end, _ := body.IsEndOfRib(); end && fault == nil {
-		return &Update{EndOfRIB: true}, nil
+	if end, family := body.IsEndOfRib(); end && fault == nil {
+		u := &Update{}
+		u.EndOfRIB.add(family)
+		return u, nil
 	}
 	body.PathAttributes = slices.DeleteFunc(body.PathAttributes, foreign)
 	families := map[wire.Family]wire.BGPAddPathMode{wire.RF_IPv4_UC: 0, wire.RF_IPv6_UC: 0}

@@ -134,7 +134,7 @@ func (s *Speaker) passwords() (session.Keys, error) {
 }
 
 // accept hands a connection to its peer.
-func (s *Speaker) accept(conn *net.TCPConn) {
+func (s *Speaker) accept(conn session.Conn) {
 	from := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
 	p := (*s.passive.Load())[from]
 	if p == nil {
