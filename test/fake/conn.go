@@ -105,7 +105,7 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 	}
 }
 
-// CloseWrite ends what this end sends.
+// CloseWrite ends the data that this end sends.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// finish ends what the peer receives. The caller holds the lock.
+// finish ends the data that the peer receives. The caller holds the lock.
 func (c *Conn) finish(end error) {
 	if c.peer.end == nil {
 		c.peer.end = end

@@ -38,7 +38,6 @@ type clientHistory struct {
 	trace []string
 
 	conn        *fake.Conn // nil without a session
-	opened      bool       // the client has sent its OPEN
 	established bool
 	graceful    bool
 	restartTime time.Duration
@@ -60,7 +59,7 @@ const (
 
 var historyClient = netip.MustParseAddr("198.51.100.1")
 
-// The routes of a client are reflected as long as its session lives. Those of a lost one are kept, as stale ones, for the
+// The routes of a client are reflected as long as its session lives. If it is lost, they are kept, as stale ones, for the
 // restart time, until it has announced all routes of their family again, or until it comes back without having preserved them.
 func TestClientHistories(t *testing.T) {
 	seed, long, began := fuzzrand.Seed(t), fuzzrand.Duration(t, 5*time.Second), time.Now()
@@ -124,7 +123,7 @@ func (h *clientHistory) step() string {
 	case !h.established && n < 15:
 		h.send(typeKeepalive)
 		h.established = true
-		h.hears()
+		h.restartHoldTimer()
 		return "KEEPALIVE"
 	case n < 3:
 		_ = h.conn.Close()
@@ -144,7 +143,7 @@ func (h *clientHistory) step() string {
 		return h.endOfRIB()
 	case n < 9:
 		h.send(typeKeepalive)
-		h.hears()
+		h.restartHoldTimer()
 		return "KEEPALIVE"
 	}
 	return h.update()
@@ -201,8 +200,8 @@ func (h *clientHistory) send(kind byte, body ...byte) {
 	}
 }
 
-// hears restarts the hold timer.
-func (h *clientHistory) hears() { h.deadline = time.Now().Add(historyHold) }
+// restartHoldTimer restarts the hold timer.
+func (h *clientHistory) restartHoldTimer() { h.deadline = time.Now().Add(historyHold) }
 
 // ended notes the end of the session. If its connection was lost, its routes become stale.
 func (h *clientHistory) ended(lost bool) {
@@ -228,7 +227,7 @@ func (h *clientHistory) endOfRIB() string {
 		body = []byte{0, 0, 0, 6, 0x80, 15, 3, 0, 2, 1}
 	}
 	h.send(typeUpdate, body...)
-	h.hears()
+	h.restartHoldTimer()
 	maps.DeleteFunc(h.routes, func(p netip.Prefix, r kept) bool { return r.stale && p.Addr().Is6() == six })
 	return fmt.Sprintf("End-of-RIB, of IPv6 %t", six)
 }
@@ -255,7 +254,7 @@ func (h *clientHistory) update() string {
 	body := binary.BigEndian.AppendUint16(nil, uint16(len(withdrawn)))
 	body = binary.BigEndian.AppendUint16(append(body, withdrawn...), uint16(len(attributes)))
 	h.send(typeUpdate, slices.Concat(body, attributes, nlri)...)
-	h.hears()
+	h.restartHoldTimer()
 	if withdraws {
 		delete(h.routes, prefix)
 		return "withdraws " + prefix.String()
@@ -274,14 +273,12 @@ func (h *clientHistory) advance() {
 		time.Sleep(grace)
 		now = time.Now()
 	}
-	for _, at := range []time.Time{h.expiry, h.deadline} {
-		if h.conn != nil && at == h.deadline && now.After(at) {
-			h.ended(false)
-		}
-		if !h.expiry.IsZero() && !now.Before(h.expiry) {
-			h.expiry = time.Time{}
-			maps.DeleteFunc(h.routes, func(_ netip.Prefix, r kept) bool { return r.stale })
-		}
+	if h.conn != nil && now.After(h.deadline) {
+		h.ended(false)
+	}
+	if !h.expiry.IsZero() && !now.Before(h.expiry) {
+		h.expiry = time.Time{}
+		maps.DeleteFunc(h.routes, func(_ netip.Prefix, r kept) bool { return r.stale })
 	}
 	h.check()
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
@@ -52,7 +53,7 @@ func (h *history) step() string {
 	case n < 64:
 		h.send(l, framed(typeUpdate, 0, 0, 0, 0), bgp.Established)
 		if l.state == bgp.Established {
-			h.hears(l)
+			h.restartHoldTimer(l)
 		}
 		return "UPDATE of the router"
 	case n < 66 && l.state != bgp.OpenSent:
@@ -91,12 +92,9 @@ func (h *history) set() string {
 // send sends a message. In other states than those that allow it the speaker ends the session (RFC 4271 §8.2.2).
 func (h *history) send(l *link, message []byte, allowed ...bgp.SessionState) {
 	h.write(l, message)
-	for _, state := range allowed {
-		if l.state == state {
-			return
-		}
+	if !slices.Contains(allowed, l.state) {
+		l.want = &session.Notification{Code: 5}
 	}
-	l.want = &session.Notification{Code: 5}
 }
 
 func (h *history) write(l *link, message []byte) {
@@ -105,8 +103,8 @@ func (h *history) write(l *link, message []byte) {
 	}
 }
 
-// hears restarts the hold timer.
-func (h *history) hears(l *link) {
+// restartHoldTimer restarts the hold timer.
+func (h *history) restartHoldTimer(l *link) {
 	if l.deadline = (time.Time{}); l.hold > 0 {
 		l.deadline = time.Now().Add(l.hold)
 	}
@@ -123,7 +121,7 @@ func (h *history) keepalive(l *link) {
 		graceful := l.open.graceful && h.config.RestartTime > 0
 		maps.DeleteFunc(h.routes, func(p netip.Prefix, _ learned) bool { return !graceful || p.Addr().Is6() && !l.open.six })
 	}
-	h.hears(l)
+	h.restartHoldTimer(l)
 	l.nextAlive = time.Now().Add(l.hold / 3)
 }
 

@@ -58,7 +58,7 @@ type learned struct {
 	stale bool
 }
 
-// read reads what the speaker sends until the connection ends.
+// read reads the speaker's messages until the connection ends.
 func (h *history) read(l *link) {
 	for {
 		m := make([]byte, 19)

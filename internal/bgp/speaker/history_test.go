@@ -37,7 +37,7 @@ type history struct {
 	trace  []string
 	steps  int
 
-	mu      sync.Mutex // guards what other goroutines write: these, and the received messages of links
+	mu      sync.Mutex // guards the fields that other goroutines write: these, and the received messages of links
 	refuses bool       // the router refuses connections
 	mute    bool       // the router doesn't reply to them
 	dials   []dial
