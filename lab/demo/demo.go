@@ -216,17 +216,13 @@ func (s show) routes(ctx context.Context) error {
 
 // showTable shows the router's routes to the VIPs.
 func (s show) showTable() error {
-	table, err := s.lab.Table("router")
-	if err != nil {
-		return err
-	}
-	defer table.Close()
 	for _, r := range s.topology.Learned {
-		via, err := table.Via(r.Prefix)
+		routes, err := s.lab.FollowRoutes(r.Host, r.Prefix)
 		if err != nil {
 			return err
 		}
-		s.print("   router: %-18s via %s", r.Prefix, strings.Join(via, ", "))
+		s.print("   router: %-18s via %s", r.Prefix, strings.Join(routes.Via(r.Prefix), ", "))
+		routes.Close()
 	}
 	return nil
 }

@@ -119,11 +119,16 @@ func tunnelEnd(vips []netip.Addr, balancers []netip.Prefix) Process {
 	return Process{Name: "node", Args: args}
 }
 
-// echo answers at port 7 of the addresses (RFC 862's port), over UDP and TCP.
-func echo(name string, addresses []netip.Addr) Process {
+// echo answers at ports of the addresses, by default at port 7 (RFC 862's), over UDP and TCP.
+func echo(name string, addresses []netip.Addr, ports ...uint16) Process {
+	if len(ports) == 0 {
+		ports = []uint16{echoPort}
+	}
 	args := []string{fairlab, "lab", "echo", "--name", name}
 	for _, a := range addresses {
-		args = append(args, "--listen", netip.AddrPortFrom(a, echoPort).String())
+		for _, port := range ports {
+			args = append(args, "--listen", netip.AddrPortFrom(a, port).String())
+		}
 	}
 	return Process{Name: "echo", Args: args}
 }

@@ -3,22 +3,18 @@
 package netlab
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -35,30 +31,40 @@ type builder struct {
 // build creates everything in the order of dependencies. After an error demolish is
 // called.
 func (b *builder) build(ctx context.Context) error {
-	err := b.eachHost(ctx,
-		step{"namespaces", b.createNamespace},
-		step{"directories", b.populate},
-		step{"sysctls", b.tune},
-	)
-	if err != nil {
+	var namespaces, links commands
+	for _, h := range b.lab.state.Hosts {
+		namespaces.add("netns add %s", h.Namespace)
+	}
+	for _, l := range b.topology.Links {
+		links = append(links, l.command(b.topology, &b.lab.state))
+	}
+	if err := ownNamespace.batch("ip", namespaces); err != nil {
 		return err
 	}
-	b.lab.labs.progress("%d links", len(b.topology.Links))
-	for _, l := range b.topology.Links {
-		if err := b.wire(l); err != nil {
-			return fmt.Errorf("link %s to %s: %w", l.A, l.B, err)
-		}
+	if err := b.eachHost(ctx, step{"directories", b.populate}, step{"sysctls", b.tune}); err != nil {
+		return err
+	}
+	if err := ownNamespace.batch("ip", links); err != nil {
+		return err
 	}
 	return b.eachHost(ctx,
 		step{"interface programs", b.program},
-		step{"interfaces", b.plumb},
-		step{"overlays", b.overlay},
-		step{"bridges", b.bridge},
-		step{"addresses", b.address},
-		step{"routes", b.route},
-		step{"rules", b.filter},
+		step{"networks", b.network},
 		step{"processes", b.startProcesses},
 	)
+}
+
+// network makes a host's network of its links, and loads its rules.
+func (b *builder) network(host *Host) error {
+	n := b.namespace(host.Name)
+	err := n.batch("ip", host.commands())
+	if err == nil {
+		err = n.batch("bridge", host.forwarding())
+	}
+	if err == nil && host.Rules != "" {
+		err = n.run(host.Rules, "nft", "-f", "-")
+	}
+	return err
 }
 
 // step is a part of the building of each host.
@@ -86,23 +92,6 @@ func (b *builder) eachHost(ctx context.Context, steps ...step) error {
 func (b *builder) namespace(host string) namespace {
 	return namespace(b.lab.state.Host(host).Namespace)
 }
-
-// withHandle calls fn with a netlink socket in the host's namespace.
-func (b *builder) withHandle(host string, fn func(*netlink.Handle) error) error {
-	ns, err := netns.GetFromPath(b.namespace(host).path())
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("netlink: %w", err)
-	}
-	defer h.Close()
-	return fn(h)
-}
-
-func (b *builder) createNamespace(host *Host) error { return b.namespace(host.Name).create() }
 
 // populate creates the host's directory with its files, and a balancer's BPF file
 // system.
@@ -272,22 +261,4 @@ func roleSysctls(role Role) map[string]string {
 	case Client, Switch, Balancer, Reflector:
 	}
 	return settings
-}
-
-// filter loads a host's nftables rules.
-func (b *builder) filter(host *Host) error {
-	if host.Rules == "" {
-		return nil
-	}
-	var output bytes.Buffer
-	nft := exec.Command("nft", "-f", "-")
-	nft.Stdin, nft.Stdout, nft.Stderr = strings.NewReader(host.Rules), &output, &output
-	// A child is born in the namespace of the thread that forks it.
-	if err := b.namespace(host.Name).do(nft.Start); err != nil {
-		return fmt.Errorf("nft: %w", err)
-	}
-	if err := nft.Wait(); err != nil {
-		return fmt.Errorf("nft: %w: %s", err, bytes.TrimSpace(output.Bytes()))
-	}
-	return nil
 }

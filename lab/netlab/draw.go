@@ -121,6 +121,15 @@ func vipsOf(n int) []netip.Addr {
 // hostPrefix is the prefix of one address.
 func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
+// hostAddresses are the addresses of prefixes.
+func hostAddresses(prefixes []netip.Prefix) []netip.Addr {
+	var all []netip.Addr
+	for _, p := range prefixes {
+		all = append(all, p.Addr())
+	}
+	return all
+}
+
 // addresses returns a host's addresses in a network: IPv4, then IPv6. The
 // decimal digits of the number are the hexadecimal ones of the IPv6 address.
 func addresses(network, number int) []netip.Addr {

@@ -10,6 +10,13 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
+// An IPv6 link carries at least 1280 bytes (RFC 8200 §5); 9000 is the largest MTU of
+// Ethernet in practice.
+const (
+	minMTU = 1280
+	maxMTU = 9000
+)
+
 // tunnelMTU carries a packet of defaultMTU with the outer headers of any mode.
 const tunnelMTU = 1600
 
@@ -40,6 +47,9 @@ type ECMPOptions struct {
 	PeerIPv6 bool
 	// Foreign adds a server that announces VIPs by ExaBGP.
 	Foreign bool
+	// EchoPorts, if there are any, replace the services: at each port an echo service for TCP
+	// and one for UDP. Servers run nothing else.
+	EchoPorts []uint16
 	// Networks has the router take the networks of VIPs too, for balancers that aggregate.
 	Networks bool
 }
@@ -87,7 +97,7 @@ func ECMP(o ECMPOptions) (Topology, error) {
 		return Topology{}, fmt.Errorf("topology ecmp: %d balancers of the second VIPs: want 0 to %d", o.Second, o.Balancers)
 	}
 	only := site{
-		forward: o.Forward, balancers: o.Balancers, servers: o.Servers, second: o.Second, mtu: mtu,
+		forward: o.Forward, balancers: o.Balancers, servers: o.Servers, second: o.Second, mtu: mtu, echoPorts: o.EchoPorts,
 		peering: peering{
 			networks: o.Networks,
 			router:   o.Router, gobgpd: cmp.Or(o.GoBGPD, "gobgpd"), reflector: o.Reflector, dynamic: o.Dynamic,

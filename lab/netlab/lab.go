@@ -25,7 +25,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -219,25 +218,6 @@ func (l *Lab) Do(host string, fn func() error) error {
 		return fmt.Errorf("lab %s: no host %s", l.state.Name, host)
 	}
 	return namespace(h.Namespace).do(fn)
-}
-
-// Reroute replaces the route of a host to the same destination.
-func (l *Lab) Reroute(host string, r Route) error {
-	return l.Do(host, func() error {
-		h, err := netlink.NewHandle()
-		if err != nil {
-			return fmt.Errorf("netlink: %w", err)
-		}
-		defer h.Close()
-		route, err := kernelRoute(h, r)
-		if err == nil {
-			err = h.RouteReplace(route)
-		}
-		if err != nil {
-			return fmt.Errorf("lab %s: host %s: route %s: %w", l.state.Name, host, r.Destination, err)
-		}
-		return nil
-	})
 }
 
 // Dial opens a connection from a host to a numeric address.

@@ -179,26 +179,3 @@ func checkMultipath(t *testing.T, lab *Lab) {
 		t.Error(err)
 	}
 }
-
-// A host's route can be replaced, also one through several gateways by one
-// through a single gateway.
-func TestReroute(t *testing.T) {
-	labs := newLabs(t)
-	topology := plain(2)
-	lab := bringUp(t, labs, topology)
-	for family, route := range topology.Host("router").Routes {
-		probe := topology.Probes[family] // of the VIP in that family
-		route.Gateways = route.Gateways[1:]
-		if err := lab.Reroute("router", route); err != nil {
-			t.Fatal(err)
-		}
-		for range probeRun {
-			if name, err := lab.query(t.Context(), probe); name != "server2" || err != nil {
-				t.Fatalf("%s is answered by %q, %v, want server2", probe.Address, name, err)
-			}
-		}
-	}
-	if err := lab.Reroute("missing", topology.Host("router").Routes[0]); err == nil {
-		t.Error("rerouted a host that isn't there")
-	}
-}

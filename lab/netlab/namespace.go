@@ -3,14 +3,17 @@
 package netlab
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -24,35 +27,14 @@ const namespaceDir = "/run/netns"
 // namespace is the name of a network namespace below namespaceDir.
 type namespace string
 
+// ownNamespace is the caller's, which has no name.
+const ownNamespace namespace = ""
+
 func (n namespace) path() string { return filepath.Join(namespaceDir, string(n)) }
 
 func (n namespace) exists() bool {
 	_, err := os.Lstat(n.path())
 	return err == nil
-}
-
-// create creates the namespace. The name must be free.
-func (n namespace) create() error {
-	if err := shareNamespaceDir(); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(n.path(), os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o444)
-	if err != nil {
-		return fmt.Errorf("namespace %s: %w", n, err)
-	}
-	if err := f.Close(); err != nil {
-		return fmt.Errorf("namespace %s: %w", n, err)
-	}
-	err = OnThread(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("unshare: %w", err)
-		}
-		return unix.Mount("/proc/thread-self/ns/net", n.path(), "", unix.MS_BIND, "")
-	})
-	if err != nil {
-		return errors.Join(fmt.Errorf("namespace %s: %w", n, err), os.Remove(n.path()))
-	}
-	return nil
 }
 
 // remove removes the name, if it exists; the kernel destroys the namespace with all its
@@ -69,6 +51,9 @@ func (n namespace) remove() error {
 
 // do calls fn on a thread in the namespace. Goroutines that fn starts aren't in it.
 func (n namespace) do(fn func() error) error {
+	if n == ownNamespace {
+		return fn()
+	}
 	ns, err := netns.GetFromPath(n.path())
 	if err != nil {
 		return fmt.Errorf("namespace %s: %w", n, err)
@@ -80,6 +65,40 @@ func (n namespace) do(fn func() error) error {
 		}
 		return fn()
 	})
+}
+
+// run runs a program with an input, in the namespace.
+func (n namespace) run(input string, args ...string) error {
+	cmd := exec.Command(args[0], args[1:]...)
+	var output bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &output, &output
+	// A child is born in the namespace of the thread that forks it.
+	err := n.do(cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", args[0], err, bytes.TrimSpace(output.Bytes()))
+	}
+	return nil
+}
+
+// batch runs the commands of ip(8) or bridge(8) in the namespace.
+func (n namespace) batch(program string, c commands) error {
+	if len(c) == 0 {
+		return nil
+	}
+	err := n.run(strings.Join(c, "\n"), program, "-batch", "-")
+	if err == nil {
+		return nil
+	}
+	// The program only has the line's number.
+	for i := range c {
+		if strings.HasSuffix(err.Error(), fmt.Sprintf("Command failed -:%d", i+1)) {
+			return fmt.Errorf("%s: %w", c[i], err)
+		}
+	}
+	return err
 }
 
 // OnThread calls fn on a thread that then ends, so that fn may leave it in any
@@ -133,32 +152,6 @@ func Isolate() error {
 		}
 		return unix.Exec(program, os.Args, os.Environ())
 	})
-}
-
-// shareNamespaceDir makes namespaceDir a shared mount, as ip-netns(8) does: a removed
-// namespace then also disappears from the mount namespaces of "ip netns exec".
-func shareNamespaceDir() error {
-	if err := os.MkdirAll(namespaceDir, 0o755); err != nil {
-		return err
-	}
-	dir, err := os.Open(namespaceDir)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	// Concurrent calls would mount it twice. Closing the file releases the lock.
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", namespaceDir, err)
-	}
-	err = unix.Mount("", namespaceDir, "", unix.MS_SHARED|unix.MS_REC, "")
-	if !errors.Is(err, unix.EINVAL) {
-		return err
-	}
-	// It isn't a mount point yet.
-	if err := unix.Mount(namespaceDir, namespaceDir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("bind %s: %w", namespaceDir, err)
-	}
-	return unix.Mount("", namespaceDir, "", unix.MS_SHARED|unix.MS_REC, "")
 }
 
 // unmount removes all mounts from path, if there are any.

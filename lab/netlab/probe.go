@@ -28,8 +28,13 @@ const (
 // awaitReady returns when the topology's routers have learned their routes and
 // its probes are answered.
 func (l *Lab) awaitReady(ctx context.Context, t *Topology) error {
-	if err := l.awaitRoutes(ctx, t.Learned); err != nil {
-		return err
+	learning, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for _, r := range t.Learned {
+		l.labs.progress("waiting for the route of %s to %s", r.Host, r.Prefix)
+		if err := l.AwaitRoute(learning, r); err != nil {
+			return errors.Join(l.unexpectedEnds(), err)
+		}
 	}
 	return l.awaitProbes(ctx, t.Probes)
 }

@@ -37,6 +37,8 @@ type site struct {
 	balancers, servers int
 	// second is the number of balancers that serve another pair of VIPs too.
 	second int
+	// echoPorts are ECMPOptions.EchoPorts.
+	echoPorts []uint16
 	// mtu of the links to balancers and servers.
 	mtu int
 }
@@ -53,6 +55,13 @@ func (s *site) draw(d *drawing) {
 
 // services draws the services of all balancers, then the services of some.
 func (s *site) services(d *drawing) {
+	for _, port := range s.echoPorts {
+		s.service(d, fmt.Sprintf("port%d-echo", port), lb.UDP, port, vips())
+		s.service(d, fmt.Sprintf("port%d-lines", port), lb.TCP, port, vips())
+	}
+	if len(s.echoPorts) > 0 {
+		return
+	}
 	s.service(d, "web", lb.TCP, webPort, vips())
 	s.service(d, "echo", lb.UDP, echoPort, vips())
 	if s.second > 0 {
@@ -190,9 +199,12 @@ func (s *site) server(d *drawing, n int) {
 		Files:     map[string]string{nginxConfig: nginxText(name, s.serverPort(webPort))},
 		Processes: []Process{nginx(), echo(name, s.vips())},
 	}
-	if s.forward.Translates() {
+	switch {
+	case s.forward.Translates():
 		h.Loopback = nil
 		h.Processes[1] = echo(name, addresses(serviceNetwork, number))
+	case len(s.echoPorts) > 0:
+		h.Processes = []Process{echo(name, vips(), s.echoPorts...)}
 	}
 	if s.overlay != nil {
 		number = s.overlay.serverEnd(n)
@@ -232,7 +244,9 @@ func (s *site) service(d *drawing, name string, protocol lb.Protocol, port uint1
 			probe.Answers = append(probe.Answers, foreignName)
 		}
 		d.Services = append(d.Services, service)
-		d.Probes = append(d.Probes, probe)
+		if protocol == lb.UDP || len(s.echoPorts) == 0 {
+			d.Probes = append(d.Probes, probe)
+		}
 	}
 }
 

@@ -90,11 +90,10 @@ func newState(name, dir string, t *Topology) State {
 			Interfaces: []string{},
 			Directory:  filepath.Join(dir, h.Name),
 		}
-		_ = h.eachDevice(func(device string, addresses []netip.Prefix, _ []netip.Addr) error {
-			host.Interfaces = append(host.Interfaces, device)
-			host.Addresses = append(host.Addresses, hostAddresses(addresses)...)
-			return nil
-		})
+		for _, d := range h.devices() {
+			host.Interfaces = append(host.Interfaces, d.Name)
+			host.Addresses = append(host.Addresses, hostAddresses(d.Addresses)...)
+		}
 		if h.Socket != "" {
 			host.Socket = filepath.Join(host.Directory, h.Socket)
 		}

@@ -4,6 +4,7 @@ package netlab
 
 import (
 	"net/netip"
+	"slices"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -161,24 +162,16 @@ func find[T any](list []T, wanted func(*T) bool) *T {
 	return nil
 }
 
-// eachDevice calls fn with the host's interfaces, overlays and bridges.
-func (h *Host) eachDevice(fn func(device string, addresses []netip.Prefix, peers []netip.Addr) error) error {
-	for _, i := range h.Interfaces {
-		if err := fn(i.Name, i.Addresses, i.Peers); err != nil {
-			return err
-		}
-	}
+// devices are the host's interfaces, and its overlays and bridges as such.
+func (h *Host) devices() []Interface {
+	all := slices.Clone(h.Interfaces)
 	for _, o := range h.Overlays {
-		if err := fn(o.Name, o.Addresses, nil); err != nil {
-			return err
-		}
+		all = append(all, Interface{Name: o.Name, Addresses: o.Addresses})
 	}
 	for _, b := range h.Bridges {
-		if err := fn(b.Name, b.Addresses, nil); err != nil {
-			return err
-		}
+		all = append(all, Interface{Name: b.Name, Addresses: b.Addresses})
 	}
-	return nil
+	return all
 }
 
 // SetServices replaces the services in the topology and in the settings of all

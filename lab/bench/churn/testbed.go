@@ -29,9 +29,6 @@ const (
 	learn = 2 * bench.DatagramPace
 )
 
-// ports of the VIPs: one address with several services.
-func ports() []uint16 { return []uint16{7, 7007} }
-
 // service is a VIP's address and port with its servers, for TCP and UDP.
 type service struct {
 	vip      netip.AddrPort
@@ -86,57 +83,33 @@ type testbed struct {
 // newTestbed draws the topology: "ecmp" with echo servers only, all of them in use.
 func newTestbed(tracking lb.Tracking) (*testbed, error) {
 	topology, err := netlab.ECMP(netlab.ECMPOptions{
-		Forward: lb.L2DSR, Balancers: balancers, Servers: servers, Router: netlab.FRR,
+		Forward: lb.L2DSR, Balancers: balancers, Servers: servers, Router: netlab.FRR, EchoPorts: []uint16{7, 7007},
 	})
 	if err != nil {
 		return nil, err
 	}
-	t := &testbed{}
-	for i, old := range topology.Services {
+	t := &testbed{topology: topology}
+	names := topology.Probes[0].Answers
+	for _, old := range topology.Services {
 		if old.Protocol != lb.UDP {
 			continue
 		}
-		for _, port := range ports() {
-			vip := netip.AddrPortFrom(old.Address, port)
-			t.services = append(t.services, newService(vip, tracking, topology.Probes[i].Answers, old.Backends))
+		s := &service{
+			vip: netip.AddrPortFrom(old.Address, old.Port), tracking: tracking, names: names, presence: bench.NewPresence(names),
+		}
+		for _, b := range old.Backends {
+			s.addresses = append(s.addresses, b.Address)
+			s.weights = append(s.weights, b.Weight)
+		}
+		t.services = append(t.services, s)
+	}
+	t.topology.SetServices(t.configured())
+	for _, h := range topology.Hosts {
+		if h.Role == netlab.Balancer {
+			t.balancers = append(t.balancers, h.Name)
 		}
 	}
-	topology.SetServices(t.configured())
-	topology.Probes = nil
-	for _, service := range t.services {
-		topology.Probes = append(topology.Probes, netlab.Probe{
-			From: "client", Protocol: lb.UDP, Address: service.vip, Answers: service.names,
-		})
-	}
-	for i := range topology.Hosts {
-		t.furnish(&topology.Hosts[i])
-	}
-	t.topology = topology
 	return t, nil
-}
-
-func newService(vip netip.AddrPort, tracking lb.Tracking, names []string, backends []lb.Backend) *service {
-	s := &service{vip: vip, tracking: tracking, names: names, presence: bench.NewPresence(names)}
-	for _, b := range backends {
-		s.addresses = append(s.addresses, b.Address)
-		s.weights = append(s.weights, b.Weight)
-	}
-	return s
-}
-
-// furnish sets a host's programs or services.
-func (t *testbed) furnish(h *netlab.Host) {
-	switch h.Role {
-	case netlab.Balancer:
-		t.balancers = append(t.balancers, h.Name)
-	case netlab.Server:
-		args := []string{"fairlab", "lab", "echo", "--name", h.Name}
-		for _, service := range t.services {
-			args = append(args, "--listen", service.vip.String())
-		}
-		h.Processes = []netlab.Process{{Name: "echo", Args: args}}
-	default:
-	}
 }
 
 func (t *testbed) configured() []lb.Service {

@@ -12,6 +12,7 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // secondVIP is the host route to the second service of table 6.2 (c).
@@ -45,7 +46,7 @@ func (t *testbed) measureTables(ctx context.Context) error {
 		if err := t.enter(ctx, c); err != nil {
 			return fmt.Errorf("table 6.2 (%s): %w", c.name, err)
 		}
-		tables := map[netip.Prefix]hops{}
+		tables := map[netip.Prefix]netlab.Hops{}
 		for _, f := range families() {
 			tables[t.vips[f]] = t.hops(f, c.first)
 			if c.second != nil {
@@ -59,7 +60,7 @@ func (t *testbed) measureTables(ctx context.Context) error {
 			t.config.Log("table 6.2 (%s) is wrong: %v", c.name, err)
 		}
 		for prefix, want := range tables {
-			if checked++; !t.routes.hops(prefix).equal(want) {
+			if checked++; !slices.Equal(t.routes.Hops(prefix), want) {
 				wrong[familyOf(prefix.Addr())]++
 			}
 		}
@@ -101,7 +102,7 @@ func (t *testbed) tableText() string {
 	var lines []string
 	for _, f := range families() {
 		for _, prefix := range []netip.Prefix{t.vips[f], secondVIP(f)} {
-			if hops := t.routes.hops(prefix); len(hops) > 0 {
+			if hops := t.routes.Hops(prefix); len(hops) > 0 {
 				lines = append(lines, fmt.Sprintf("%s %s", prefix, hops))
 			}
 		}
@@ -110,11 +111,11 @@ func (t *testbed) tableText() string {
 }
 
 // offerSecond configures the second service on exactly these balancers: the first
-// one's HTTP services at another address.
+// one's TCP services at another address.
 func (t *testbed) offerSecond(ctx context.Context, offering []int) error {
 	both := slices.Clone(t.topology.Services)
 	for _, service := range t.topology.Services {
-		if service.Protocol == lb.TCP && service.Port == webPort {
+		if service.Protocol == lb.TCP {
 			service.Name = "second-" + service.Name
 			service.Address = secondVIP(familyOf(service.Address)).Addr()
 			both = append(both, service)

@@ -24,11 +24,10 @@ const (
 	balancers = 4 // the most that the dissertation has
 	servers   = 4
 
-	// webPort and echoPort of the lab's services.
-	webPort  = 80
-	echoPort = 7
+	echoPort = 7 // of the lab's services
 
 	routerHost   = "router"
+	switchDevice = "eth1" // the router's interface to the balancers
 	clientHost   = "client"
 	agentProcess = "agent"
 )
@@ -68,7 +67,7 @@ type testbed struct {
 	// vips are the host routes to the services' addresses.
 	vips map[family]netip.Prefix
 	// routes are the router's to the VIPs, tap records the packets that it sends.
-	routes *routeWatcher
+	routes *netlab.Routes
 	tap    *tap
 }
 
@@ -76,6 +75,7 @@ type testbed struct {
 func (s Setting) topology() (netlab.Topology, error) {
 	return netlab.ECMP(netlab.ECMPOptions{
 		Forward: lb.L2DSR, Balancers: balancers, Servers: servers, Router: s.Router, Reflector: s.Reflector,
+		EchoPorts: []uint16{echoPort},
 	})
 }
 
@@ -85,7 +85,6 @@ func newTestbed(ctx context.Context, c *Config, setting Setting, report *bench.R
 	if t.topology, err = setting.topology(); err != nil {
 		return nil, err
 	}
-	t.addTCPEcho()
 	for _, service := range t.topology.Services {
 		t.vips[familyOf(service.Address)] = netip.PrefixFrom(service.Address, service.Address.BitLen())
 	}
@@ -103,39 +102,19 @@ func newTestbed(ctx context.Context, c *Config, setting Setting, report *bench.R
 	return t, nil
 }
 
-// addTCPEcho adds a TCP service to each UDP echo service: echo servers answer lines
-// too.
-func (t *testbed) addTCPEcho() {
-	services := slices.Clone(t.topology.Services)
-	for _, service := range t.topology.Services {
-		if service.Protocol == lb.UDP {
-			service.Name, service.Protocol = "lines-"+service.Name, lb.TCP
-			services = append(services, service)
-		}
-	}
-	t.topology.SetServices(services)
-}
-
 // observe starts to watch the router's routes, and its packets to the balancers.
-func (t *testbed) observe() error {
-	device := ""
-	for _, link := range t.topology.Links {
-		for _, ends := range [][2]netlab.End{{link.A, link.B}, {link.B, link.A}} {
-			if ends[0].Host == routerHost && ends[1].Host != clientHost {
-				device = ends[0].Interface
-			}
-		}
-	}
+func (t *testbed) observe() (err error) {
 	var prefixes []netip.Prefix
 	var vips []netip.Addr
 	for _, f := range families() {
 		prefixes = append(prefixes, t.vips[f], secondVIP(f))
 		vips = append(vips, t.vips[f].Addr())
 	}
+	if t.routes, err = t.FollowRoutes(routerHost, prefixes...); err != nil {
+		return err
+	}
 	return t.Do(routerHost, func() (err error) {
-		if t.routes, err = watchRoutes(prefixes...); err == nil {
-			t.tap, err = openTap(device, vips)
-		}
+		t.tap, err = openTap(switchDevice, vips)
 		return err
 	})
 }
@@ -144,7 +123,7 @@ func (t *testbed) observe() error {
 func (t *testbed) close(ctx context.Context) error {
 	var err error
 	if t.routes != nil {
-		t.routes.close()
+		t.routes.Close()
 	}
 	if t.tap != nil {
 		err = t.tap.close()
@@ -158,12 +137,12 @@ func (t *testbed) dial(ctx context.Context, network, address string) (net.Conn, 
 }
 
 // hops are equal next hops through these balancers.
-func (t *testbed) hops(f family, balancers []int) hops {
+func (t *testbed) hops(f family, balancers []int) netlab.Hops {
 	var gateways []netip.Addr
 	for _, n := range balancers {
 		gateways = append(gateways, t.gateway(f, n))
 	}
-	return equalHops(gateways...)
+	return netlab.EqualHops(gateways...)
 }
 
 // gateway is a balancer's address.
@@ -173,8 +152,8 @@ func (t *testbed) gateway(f family, n int) netip.Addr {
 }
 
 // tables are the right ones for a state of the fleet.
-func (t *testbed) tables(now fleet) map[netip.Prefix]hops {
-	tables := map[netip.Prefix]hops{}
+func (t *testbed) tables(now fleet) map[netip.Prefix]netlab.Hops {
+	tables := map[netip.Prefix]netlab.Hops{}
 	for family, prefix := range t.vips {
 		tables[prefix] = t.hops(family, now.in(serving))
 	}
@@ -182,10 +161,10 @@ func (t *testbed) tables(now fleet) map[netip.Prefix]hops {
 }
 
 // await waits until the router's tables are these.
-func (t *testbed) await(ctx context.Context, tables map[netip.Prefix]hops) error {
+func (t *testbed) await(ctx context.Context, tables map[netip.Prefix]netlab.Hops) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	return t.routes.await(ctx, tables)
+	return t.routes.Await(ctx, tables)
 }
 
 // restore makes all balancers serve again.
@@ -249,7 +228,7 @@ func (t *testbed) settle(ctx context.Context) error {
 func (t *testbed) echoes(protocol lb.Protocol) []netip.AddrPort {
 	var all []netip.AddrPort
 	for _, service := range t.topology.Services {
-		if service.Protocol == protocol && service.Port == echoPort {
+		if service.Protocol == protocol {
 			all = append(all, netip.AddrPortFrom(service.Address, service.Port))
 		}
 	}

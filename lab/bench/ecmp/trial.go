@@ -24,9 +24,9 @@ type trial struct {
 	// cause is right before the change, end when the observation ends.
 	cause, end time.Time
 	// before and after are the right tables, first is the actual one at the cause.
-	before, after, first hops
+	before, after, first netlab.Hops
 	// events of the prefix in that time.
-	events []routeEvent
+	events []netlab.RouteEvent
 	// limit is the longest delay that isn't wrong.
 	limit time.Duration
 	// subject is a balancer that may be absent meanwhile; zero: none may.
@@ -50,18 +50,18 @@ type outcome struct {
 // after. A gap is wrong if it is longer than the limit.
 func (t *trial) judge() outcome {
 	var o outcome
-	var table hops
+	var table netlab.Hops
 	var right, gap, absence time.Time
-	for _, e := range append([]routeEvent{{at: t.cause, hops: t.first}}, t.events...) {
-		if e.hops.equal(t.after) && !table.equal(t.after) {
-			right = e.at
+	for _, e := range append([]netlab.RouteEvent{{At: t.cause, Hops: t.first}}, t.events...) {
+		if slices.Equal(e.Hops, t.after) && !slices.Equal(table, t.after) {
+			right = e.At
 		}
-		gap = trackGap(&o.gaps, gap, e.at, t.lacks(e.hops))
-		absence = trackGap(&o.absences, absence, e.at, t.subject.IsValid() && !e.hops.contain(t.subject))
-		if foreign := t.foreign(e.hops); foreign != "" {
+		gap = trackGap(&o.gaps, gap, e.At, t.lacks(e.Hops))
+		absence = trackGap(&o.absences, absence, e.At, t.subject.IsValid() && !e.Hops.Contain(t.subject))
+		if foreign := t.foreign(e.Hops); foreign != "" {
 			o.wrong = foreign
 		}
-		table = e.hops
+		table = e.Hops
 	}
 	trackGap(&o.gaps, gap, t.end, false)
 	trackGap(&o.absences, absence, t.end, false)
@@ -69,7 +69,7 @@ func (t *trial) judge() outcome {
 	switch longest := slices.Max(append(o.gaps, 0)); {
 	case longest > limit:
 		o.wrong = "lacks a balancer for " + longest.String()
-	case !table.equal(t.after):
+	case !slices.Equal(table, t.after):
 		o.delay, o.wrong = t.end.Sub(t.cause), "in the end "+table.String()+" instead of "+t.after.String()
 	case o.delay > t.limit:
 		o.wrong = "right only after " + o.delay.String()
@@ -92,16 +92,16 @@ func trackGap(gaps *[]time.Duration, since, now time.Time, lacking bool) time.Ti
 
 // lacks reports whether a balancer is missing that serves before and after, and is
 // not the subject.
-func (t *trial) lacks(table hops) bool {
-	return slices.ContainsFunc(t.before, func(h hop) bool {
-		return h.Gateway != t.subject && t.after.contain(h.Gateway) && !table.contain(h.Gateway)
+func (t *trial) lacks(table netlab.Hops) bool {
+	return slices.ContainsFunc(t.before, func(h netlab.NextHop) bool {
+		return h.Gateway != t.subject && t.after.Contain(h.Gateway) && !table.Contain(h.Gateway)
 	})
 }
 
 // foreign names a next hop that serves neither before nor after.
-func (t *trial) foreign(table hops) string {
+func (t *trial) foreign(table netlab.Hops) string {
 	for _, h := range table {
-		if !t.before.contain(h.Gateway) && !t.after.contain(h.Gateway) {
+		if !t.before.Contain(h.Gateway) && !t.after.Contain(h.Gateway) {
 			return "has " + h.String()
 		}
 	}
@@ -113,7 +113,7 @@ type window struct {
 	// cause is when the window was opened, right before the change.
 	cause time.Time
 	// before and after are the right tables, first the actual ones at the cause.
-	before, after, first map[netip.Prefix]hops
+	before, after, first map[netip.Prefix]netlab.Hops
 	// limit is the longest delay that isn't wrong.
 	limit time.Duration
 	// subject is the number of a balancer that may be absent; noSubject: none.
@@ -125,10 +125,10 @@ const noSubject = -1
 
 // openWindow begins a window and discards earlier events.
 func (t *testbed) openWindow(w *window) error {
-	_, err := t.routes.take()
-	w.cause, w.first = time.Now(), map[netip.Prefix]hops{}
+	_, err := t.routes.Take()
+	w.cause, w.first = time.Now(), map[netip.Prefix]netlab.Hops{}
 	for prefix := range w.after {
-		w.first[prefix] = t.routes.hops(prefix)
+		w.first[prefix] = t.routes.Hops(prefix)
 	}
 	return err
 }
@@ -138,7 +138,7 @@ func (t *testbed) follow(ctx context.Context, w *window) error {
 	enough, cancel := context.WithTimeout(ctx, w.limit+limit)
 	defer cancel()
 	// The trials report tables that stay wrong.
-	if err := t.routes.await(enough, w.after); err != nil && enough.Err() == nil {
+	if err := t.routes.Await(enough, w.after); err != nil && enough.Err() == nil {
 		return err
 	}
 	return ctx.Err()
@@ -147,6 +147,14 @@ func (t *testbed) follow(ctx context.Context, w *window) error {
 // followForGood waits until the tables have stayed right for a while, or are later
 // than the limit allows.
 func (t *testbed) followForGood(ctx context.Context, w *window, while time.Duration) error {
+	right := func() bool {
+		for prefix, want := range w.after {
+			if !slices.Equal(t.routes.Hops(prefix), want) {
+				return false
+			}
+		}
+		return true
+	}
 	for {
 		if err := t.follow(ctx, w); err != nil {
 			return err
@@ -154,25 +162,15 @@ func (t *testbed) followForGood(ctx context.Context, w *window, while time.Durat
 		if err := netlab.Sleep(ctx, while); err != nil {
 			return err
 		}
-		if t.right(w.after) || time.Since(w.cause) > w.limit {
+		if right() || time.Since(w.cause) > w.limit {
 			return nil
 		}
 	}
 }
 
-// right reports whether the present tables are these.
-func (t *testbed) right(tables map[netip.Prefix]hops) bool {
-	for prefix, want := range tables {
-		if !t.routes.hops(prefix).equal(want) {
-			return false
-		}
-	}
-	return true
-}
-
 // closeWindow ends the window and returns the histories of the tables.
 func (t *testbed) closeWindow(w *window) (map[family]trial, error) {
-	events, err := t.routes.take()
+	events, err := t.routes.Take()
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +183,7 @@ func (t *testbed) closeWindow(w *window) (map[family]trial, error) {
 			one.subject = t.gateway(family, w.subject)
 		}
 		for _, e := range events {
-			if e.prefix == prefix {
+			if e.Prefix == prefix {
 				one.events = append(one.events, e)
 			}
 		}

@@ -8,21 +8,23 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // via are equal next hops through 10.0.2.n.
-func via(ends ...byte) hops {
+func via(ends ...byte) netlab.Hops {
 	var gateways []netip.Addr
 	for _, n := range ends {
 		gateways = append(gateways, netip.AddrFrom4([4]byte{10, 0, 2, n}))
 	}
-	return equalHops(gateways...)
+	return netlab.EqualHops(gateways...)
 }
 
 // at is the state of the table from so many milliseconds after the cause.
 type at struct {
 	ms   int
-	hops hops
+	hops netlab.Hops
 }
 
 // A trial lasts three seconds. The actual table at the cause counts. The absence of the subject is
@@ -31,7 +33,7 @@ func TestJudge(t *testing.T) {
 	one, two, all, uneven := via(11), via(11, 12), via(11, 12, 13), via(11, 12)
 	uneven[0].Weight = 2
 	for name, test := range map[string]struct {
-		before, first, after hops
+		before, first, after netlab.Hops
 		subject              byte // 0: none
 		events               []at
 		delay                int // ms
@@ -69,7 +71,7 @@ func TestJudge(t *testing.T) {
 			tr.subject = via(test.subject)[0].Gateway
 		}
 		for _, e := range test.events {
-			tr.events = append(tr.events, routeEvent{at: cause.Add(milli(e.ms)), hops: e.hops})
+			tr.events = append(tr.events, netlab.RouteEvent{At: cause.Add(milli(e.ms)), Hops: e.hops})
 		}
 		got := tr.judge()
 		if got.delay != milli(test.delay) || !strings.Contains(got.wrong, test.wrong) || (test.wrong == "") != (got.wrong == "") ||

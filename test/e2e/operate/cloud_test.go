@@ -203,13 +203,19 @@ func (l *cloud) create(t *testing.T) {
 		l.must(t, "PUT", shop+"/pools/servers/members/"+member, `{"mac": `+string(mac)+`, "segment": {"type": "vlan", "id": 100}}`)
 	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
-	defer cancel()
-	if err := l.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router", Prefix: vipRoute, Via: []string{nextHop.String()}}); err != nil {
-		t.Fatal(err)
-	}
+	l.awaitRoute(t, nextHop.String())
 	t.Logf("the router has the route %s after the last call", time.Since(began).Round(time.Millisecond))
 	l.awaitMembers(t, "ONLINE", "ONLINE")
+}
+
+// awaitRoute waits until the router's route to the VIP has this next hop, or is none.
+func (l *cloud) awaitRoute(t *testing.T, via ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
+	defer cancel()
+	if err := l.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router", Prefix: vipRoute, Via: via}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // checkForwarded checks that XDP forwards requests from one VLAN to the other.
@@ -344,15 +350,7 @@ func (l *cloud) checkDeleted(t *testing.T) {
 		s := harness.Status(t, h)
 		return s.Services.Total == 0 && s.Backends.Total == 0 && s.APIServer.Objects == 0
 	})
-	harness.Until(t, "the router has no route", func() bool {
-		table, err := l.Table("router")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer table.Close()
-		via, err := table.Via(vipRoute)
-		return err == nil && len(via) == 0
-	})
+	l.awaitRoute(t)
 	if list := l.must(t, "GET", "/v1/projects/web/loadbalancers", ""); bytes.Contains(list, []byte("shop")) {
 		t.Errorf("left are %s", list)
 	}

@@ -42,24 +42,18 @@ func (l *lab) second(change func(*lb.Service)) []lb.Service {
 // The route can be used as soon as it is announced, and is withdrawn with the service.
 func (l *lab) checkProgrammedFirst(t *testing.T) {
 	without := slices.DeleteFunc(slices.Clone(l.Topology.Services), func(s lb.Service) bool { return s.Name == "second" })
-	table, err := l.Table("router")
+	routes, err := l.FollowRoutes("router", hostRoute(vipSecond))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer table.Close()
+	defer routes.Close()
 	for range 5 {
 		l.Configure(t, without)
 		l.awaitRouteOf(t, vipSecond)
 		for _, h := range l.Hosts(netlab.Balancer) {
 			l.Write(t, &h, l.Config(h.Name, l.Topology.Services))
 		}
-		harness.Until(t, "the router has a route", func() bool {
-			via, err := table.Via(hostRoute(vipSecond))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return len(via) > 0
-		})
+		harness.Until(t, "the router has a route", func() bool { return len(routes.Hops(hostRoute(vipSecond))) > 0 })
 		l.Gets(t, "client", harness.Origin(vipSecond), 1)
 		l.awaitRouteOf(t, vipSecond, "lb1", "lb2", "lb3")
 	}

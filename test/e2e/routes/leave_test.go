@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/bgp"
@@ -244,43 +243,26 @@ func (l *lab) leaveMissed(t *testing.T, h *netlab.HostState, signal unix.Signal)
 	l.StartAgent(t, h)
 }
 
-// watchRoute follows the router's route to a VIP. end stops, and reports each time
-// when the route did not lead to a balancer.
+// watchRoute follows the router's route to a VIP. end reports each time when the route did
+// not lead to a balancer.
 func (l *lab) watchRoute(t *testing.T, vip, balancer string) (end func()) {
 	t.Helper()
-	table, err := l.Table("router")
+	prefix := hostRoute(vip)
+	routes, err := l.FollowRoutes("router", prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(table.Close)
-	updates, done := make(chan netlink.RouteUpdate), make(chan struct{})
-	if err := l.Do("router", func() error { return netlink.RouteSubscribe(updates, done) }); err != nil {
-		t.Fatal(err)
-	}
-	watched := make(chan struct{})
-	unwatch := sync.OnceFunc(func() {
-		close(done)
-		<-watched
-	})
-	t.Cleanup(unwatch) // before the table is closed
-	go func() {
-		defer close(watched)
-		for update := range updates {
-			if update.Dst == nil || update.Dst.String() != hostRoute(vip).String() {
-				continue
-			}
-			names := table.Names(&update.Route)
-			if update.Type == unix.RTM_DELROUTE || !slices.Contains(names, balancer) {
-				t.Errorf("the router's route changed: type %d, via %v", update.Type, names)
-			}
-		}
-	}()
+	t.Cleanup(routes.Close)
 	return func() {
 		t.Helper()
-		unwatch()
-		via, err := table.Via(hostRoute(vip))
-		if err != nil || !slices.Contains(via, balancer) {
-			t.Errorf("the route leads to %v (%v)", via, err)
+		events, err := routes.Take()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, e := range append(events, netlab.RouteEvent{Hops: routes.Hops(prefix)}) {
+			if names := routes.Names(e.Hops); !slices.Contains(names, balancer) {
+				t.Errorf("the router's route led to %v", names)
+			}
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -172,9 +173,7 @@ func (l *lab) spread(t *testing.T, balancers ...string) {
 			i := slices.IndexFunc(own, func(i netlab.Interface) bool { return i.Name == "eth0" })
 			r.Gateways = append(r.Gateways, own[i].Addresses[family].Addr())
 		}
-		if err := l.Reroute("router", r); err != nil {
-			t.Fatal(err)
-		}
+		l.Run(t, "router", append([]string{"ip", "route", "replace"}, strings.Fields(r.String())...)...)
 	}
 }
 

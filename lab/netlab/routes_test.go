@@ -1,76 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ecmp
+package netlab
 
 import (
 	"context"
-	"crypto/rand"
-	"fmt"
 	"net/netip"
-	"os"
-	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"fairlead.io/fairlead/lab/netlab"
 )
 
 // host is in a test's own lab, with an interface in 192.0.2.0/24 and 2001:db8::/64.
-type host struct{ lab *netlab.Lab }
+type host struct{ lab *Lab }
 
 func newHost(t *testing.T) host {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: makes a network namespace")
-	}
-	own := netlab.Interface{Name: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8::1/64")}}
-	lab, err := netlab.Labs{Dir: t.TempDir()}.Up(t.Context(), "ecmp-"+strings.ToLower(rand.Text()), netlab.Topology{
-		Hosts: []netlab.Host{
-			{Name: "host", Role: netlab.Client, Interfaces: []netlab.Interface{own}},
-			{Name: "peer", Role: netlab.Client, Interfaces: []netlab.Interface{{Name: "eth0"}}},
+	own := Interface{Name: eth0, Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8::1/64")}}
+	return host{bringUp(t, newLabs(t), Topology{
+		Hosts: []Host{
+			{Name: "host", Role: Client, Interfaces: []Interface{own}},
+			{Name: "peer", Role: Client, Interfaces: []Interface{{Name: eth0}}},
 		},
-		Links: []netlab.Link{{A: netlab.End{Host: "host", Interface: "eth0"}, B: netlab.End{Host: "peer", Interface: "eth0"}}},
-	})
+		Links: []Link{{A: End{"host", eth0}, B: End{"peer", eth0}}},
+	})}
+}
+
+// ip runs ip(8) in the namespace.
+func (h host) ip(t *testing.T, line string) {
+	t.Helper()
+	if _, err := h.lab.Run(t.Context(), "host", append([]string{"ip"}, strings.Fields(line)...)...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h host) watch(t *testing.T, prefixes ...netip.Prefix) *Routes {
+	t.Helper()
+	r, err := h.lab.FollowRoutes("host", prefixes...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := lab.Down(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return host{lab}
-}
-
-// ip runs ip(8) in the namespace; "ip -n" would need a mount that not every
-// container allows.
-func (h host) ip(t *testing.T, line string) {
-	t.Helper()
-	h.do(t, func() error {
-		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
-			return fmt.Errorf("ip %s: %w: %s", line, err, out)
-		}
-		return nil
-	})
-}
-
-// do runs something in the namespace.
-func (h host) do(t *testing.T, work func() error) {
-	t.Helper()
-	if err := h.lab.Do("host", work); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (h host) watch(t *testing.T, prefixes ...netip.Prefix) (w *routeWatcher) {
-	t.Helper()
-	h.do(t, func() (err error) {
-		w, err = watchRoutes(prefixes...)
-		return err
-	})
-	t.Cleanup(w.close)
-	return w
+	t.Cleanup(r.Close)
+	return r
 }
 
 var (
@@ -78,36 +49,36 @@ var (
 	vip6 = netip.MustParsePrefix("fd00:10:1:1::1/128")
 )
 
-func via4(ends ...string) hops { return viaNetwork("192.0.2.", ends) }
+func via4(ends ...string) Hops { return viaNetwork("192.0.2.", ends) }
 
-func via6(ends ...string) hops { return viaNetwork("2001:db8::", ends) }
+func via6(ends ...string) Hops { return viaNetwork("2001:db8::", ends) }
 
-func viaNetwork(network string, ends []string) hops {
+func viaNetwork(network string, ends []string) Hops {
 	var gateways []netip.Addr
 	for _, end := range ends {
 		gateways = append(gateways, netip.MustParseAddr(network+end))
 	}
-	return equalHops(gateways...)
+	return EqualHops(gateways...)
 }
 
 // await fails unless the prefix gets these next hops.
-func await(t *testing.T, w *routeWatcher, prefix netip.Prefix, want hops) {
+func await(t *testing.T, w *Routes, prefix netip.Prefix, want Hops) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := w.await(ctx, map[netip.Prefix]hops{prefix: want}); err != nil {
+	if err := w.Await(ctx, map[netip.Prefix]Hops{prefix: want}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// step is a command of ip(8), and the next hops that a prefix gets by it.
-type step struct {
+// routeStep is a command of ip(8), and the next hops that a prefix gets by it.
+type routeStep struct {
 	command string
 	prefix  netip.Prefix
-	want    hops
+	want    Hops
 }
 
-func (h host) follow(t *testing.T, w *routeWatcher, steps []step) {
+func (h host) follow(t *testing.T, w *Routes, steps []routeStep) {
 	t.Helper()
 	for _, s := range steps {
 		h.ip(t, s.command)
@@ -122,7 +93,7 @@ func TestWatchMultipath(t *testing.T) {
 	w := h.watch(t, vip4, vip6)
 	await(t, w, vip4, via4("11", "12"))
 	await(t, w, vip6, nil)
-	h.follow(t, w, []step{
+	h.follow(t, w, []routeStep{
 		{"route replace 10.1.1.1 metric 32 nexthop via 192.0.2.13 nexthop via 192.0.2.12 nexthop via 192.0.2.11", vip4, via4("11", "12", "13")},
 		{"route replace 10.1.1.1 metric 32 via 192.0.2.12", vip4, via4("12")},
 		{"route add 10.1.1.1 metric 5 via 192.0.2.14", vip4, via4("14")},
@@ -148,7 +119,7 @@ func TestWatchNexthopObjects(t *testing.T) {
 	h.ip(t, "route add 10.1.1.1 nhid 20 metric 20")
 	w := h.watch(t, vip4, vip6)
 	await(t, w, vip4, via4("11", "12"))
-	h.follow(t, w, []step{
+	h.follow(t, w, []routeStep{
 		{"nexthop add id 21 group 11/12/13", vip4, via4("11", "12")},
 		{"route replace 10.1.1.1 nhid 21 metric 20", vip4, via4("11", "12", "13")},
 		{"nexthop replace id 21 group 12/13", vip4, via4("12", "13")},
@@ -173,23 +144,23 @@ func TestRouteEvents(t *testing.T) {
 	h.ip(t, "route add 10.9.9.9 via 192.0.2.11")
 	h.ip(t, "route delete 10.1.1.1")
 	h.ip(t, "route add 10.1.1.1 nexthop via 192.0.2.11 weight 3 nexthop via 192.0.2.12")
-	heavy := hops{{Gateway: via4("11")[0].Gateway, Weight: 3}, via4("12")[0]}
+	heavy := Hops{{Gateway: via4("11")[0].Gateway, Weight: 3}, via4("12")[0]}
 	await(t, w, vip4, heavy)
-	events, err := w.take()
+	events, err := w.Take()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []hops{via4("11"), nil, heavy}
+	want := []Hops{via4("11"), nil, heavy}
 	if len(events) != len(want) {
 		t.Fatalf("events %v, want %v", events, want)
 	}
 	for i, e := range events {
-		if e.prefix != vip4 || !e.hops.equal(want[i]) || e.at.Before(before) {
-			t.Errorf("event %d: %s at %s, want %s", i, e.hops, e.at, want[i])
+		if e.Prefix != vip4 || !slices.Equal(e.Hops, want[i]) || e.At.Before(before) {
+			t.Errorf("event %d: %s at %s, want %s", i, e.Hops, e.At, want[i])
 		}
-		before = e.at
+		before = e.At
 	}
-	if events, _ := w.take(); len(events) != 0 {
+	if events, _ := w.Take(); len(events) != 0 {
 		t.Errorf("events %v come twice", events)
 	}
 }
@@ -198,7 +169,7 @@ func TestRoutesAwaitNamesDifferences(t *testing.T) {
 	w := newHost(t).watch(t, vip4)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := w.await(ctx, map[netip.Prefix]hops{vip4: via4("11")})
+	err := w.Await(ctx, map[netip.Prefix]Hops{vip4: via4("11")})
 	if err == nil || !strings.Contains(err.Error(), "10.1.1.1/32: no route, want via 192.0.2.11 weight 1") {
 		t.Errorf("error %v", err)
 	}
