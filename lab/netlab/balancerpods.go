@@ -77,7 +77,8 @@ func (s *podBalancers) draw() Topology {
 	nodes := s.balancers - 1
 	for n := 1; n <= nodes; n++ {
 		node := Host{
-			Name: fmt.Sprintf("node%d", n), Role: Router, Routes: defaultRoutes(serviceNetwork), Rules: translation([]netip.Addr{podAddresses(n, podNumber)[0], podAddresses(n, podNumber+1)[0]}),
+			Name: fmt.Sprintf("node%d", n), Role: Router, Routes: defaultRoutes(serviceNetwork),
+			Rules: translation(podAddresses(n, podNumber)[0], podAddresses(n, podNumber+1)[0]),
 		}
 		d.plug(&node, Interface{Name: eth0, Addresses: networkAddresses(serviceNetwork, balancerNumber+n)}, s.mtu)
 		d.Hosts = append(d.Hosts, node)

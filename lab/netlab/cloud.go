@@ -3,10 +3,8 @@
 package netlab
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -113,23 +111,11 @@ func hostPrefixes(all []netip.Addr) []netip.Prefix {
 
 // cloudRules are the router's nftables rules.
 func cloudRules(t *Topology, checked []Role) string {
-	var b strings.Builder
-	b.WriteString("table inet cloud {\n  counter forged { }\n  counter foreign { }\n")
-	b.WriteString("  chain forward {\n    type filter hook forward priority filter;\n")
+	var machines []Interface
 	for i := range t.Hosts {
-		h := &t.Hosts[i]
-		if !slices.Contains(checked, h.Role) {
-			continue
-		}
-		for _, own := range hostAddresses(h.iface(eth0).Addresses) {
-			family := "ip"
-			if own.Is6() {
-				family = "ip6"
-			}
-			fmt.Fprintf(&b, "    iifname %q %s saddr != %s counter name forged drop\n", h.Name, family, own)
-			fmt.Fprintf(&b, "    oifname %q %s daddr != %s counter name foreign drop\n", h.Name, family, own)
+		if h := &t.Hosts[i]; slices.Contains(checked, h.Role) {
+			machines = append(machines, Interface{Name: h.Name, Addresses: h.iface(eth0).Addresses})
 		}
 	}
-	b.WriteString("  }\n}\n")
-	return b.String()
+	return render("cloud.nft", machines)
 }

@@ -3,9 +3,7 @@
 package netlab
 
 import (
-	"fmt"
 	"net/netip"
-	"strings"
 
 	"fairlead.io/fairlead/internal/bgp"
 )
@@ -24,11 +22,10 @@ const workingFolder = "/proc/self/cwd/"
 // zebraSocket is zebra's socket for other daemons.
 const zebraSocket = "zserv.api"
 
-// FRRRouter is a router of FRR: bgpd, zebra and bfdd. Its sessions carry both address
-// families. BFD monitors neighbours also without a BGP session, so that the loss of one
-// that has just returned is detected at once. The router is passive, which avoids
-// connection collisions. It takes routes to VIPs only, and announces nothing.
-type FRRRouter struct {
+// BGPRouter is a router that takes routes to VIPs from its neighbours, and announces
+// nothing. Its sessions carry both address families. The router is passive, which avoids
+// connection collisions.
+type BGPRouter struct {
 	ASN      uint32
 	RouterID netip.Addr
 	// PeerASN is the AS number of all neighbours, possibly the router's own.
@@ -40,34 +37,40 @@ type FRRRouter struct {
 	// sessions' password; they have TTL security then.
 	VIPs     []bgp.Acceptance
 	Password string
+	// Address is the router's in its sessions, Device the interface; only for BIRD.
+	Address netip.Addr
+	Device  string
 }
 
-// Configure makes a host run the router, for "vtysh --vty_socket DIRECTORY".
-func (f FRRRouter) Configure(h *Host) {
+// FRR makes a host run bgpd, zebra and bfdd, for "vtysh --vty_socket DIRECTORY". BFD
+// monitors neighbours also without a BGP session, so that the loss of one that has just
+// returned is detected at once.
+func (r BGPRouter) FRR(h *Host) {
 	h.Owner = frrUser
-	h.Files = map[string]string{
-		"zebra.conf": "",
-		"bfdd.conf":  frrBFD(),
-		"bgpd.conf":  f.bgp(),
-	}
+	h.Files = map[string]string{"zebra.conf": "", "bfdd.conf": render("bfdd.conf", nil), "bgpd.conf": render("bgpd.conf", r)}
 	h.Processes = append(h.Processes,
 		zebra(),
 		afterZebra(realtime(frrDaemon("bfdd", "--bfdctl", workingFolder+"bfdd.sock"))),
 		afterZebra(frrDaemon("bgpd")))
 }
 
-// frr is the router of the service network.
-func (p *peering) frr() FRRRouter {
-	f := FRRRouter{
-		ASN: p.asn(), RouterID: addresses(serviceNetwork, routerNumber)[0], PeerASN: balancerASN,
-		VIPs: p.vips(), Password: password,
-	}
-	if p.dynamic {
-		f.Networks = []netip.Prefix{p.network()}
-	} else {
-		f.Neighbours = p.neighbours()
-	}
-	return f
+// bird makes a host run BIRD, for "birdc -s DIRECTORY/bird.ctl". It has two kernel tables
+// with merged routes. As with FRR, BFD monitors configured neighbours also without a BGP
+// session. FRR implements graceful shutdown (RFC 8326 §4.2), BIRD needs a filter.
+func (r BGPRouter) bird(h *Host) {
+	h.Files = map[string]string{"bird.conf": render("bird.conf", r)}
+	h.Processes = append(h.Processes, realtime(Process{
+		Name: "bird", Args: []string{"bird", "-f", "-c", "bird.conf", "-s", "bird.ctl", "-P", "bird.pid"},
+	}))
+}
+
+// gobgp makes a host run gobgpd, and FRR's zebra, which installs its routes. It has no BFD:
+// GoBGP's lives only as long as a BGP session does, and would end the next one.
+func (r BGPRouter) gobgp(h *Host, gobgpd string) {
+	h.Owner = frrUser
+	h.Files = map[string]string{"zebra.conf": "", "gobgpd.toml": render("gobgpd.toml", r)}
+	h.Processes = append(h.Processes, zebra(),
+		afterZebra(Process{Name: "gobgpd", Args: []string{gobgpd, "-f", "gobgpd.toml", "-t", "toml", "--pprof-disable"}}))
 }
 
 // zebra writes the kernel's table. With --v6-rr-semantics it replaces IPv6 routes
@@ -96,62 +99,4 @@ func frrDaemon(name string, more ...string) Process {
 		"-z", workingFolder + zebraSocket, "--vty_socket", workingFolder, "-P", "0", "--log", "stdout",
 	}
 	return Process{Name: name, Args: append(args, more...)}
-}
-
-func frrBFD() string {
-	ms := bfdInterval.Milliseconds()
-	return fmt.Sprintf("bfd\n profile fast\n  detect-multiplier 3\n  receive-interval %d\n  transmit-interval %[1]d\n exit\n!\n", ms)
-}
-
-// bgp is the configuration of bgpd.
-func (f FRRRouter) bgp() string {
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	for i, v := range f.VIPs {
-		family := "ip"
-		if v.Prefix.Addr().Is6() {
-			family = "ipv6"
-		}
-		line("%s prefix-list vips seq %d permit %s ge %d", family, i+1, v.Prefix, v.Shortest)
-	}
-	line("ip prefix-list none seq 1 deny any")
-	line("ipv6 prefix-list none seq 1 deny any")
-	line("router bgp %d", f.ASN)
-	line(" bgp router-id %s", f.RouterID)
-	line(" no bgp default ipv4-unicast")
-	line(" bgp bestpath as-path multipath-relax")
-	line(" neighbor balancers peer-group")
-	line(" neighbor balancers remote-as %d", f.PeerASN)
-	if f.Password != "" {
-		line(" neighbor balancers password %s", f.Password)
-		line(" neighbor balancers ttl-security hops 1")
-	}
-	line(" neighbor balancers timers %.0f %.0f", (holdTime / 3).Seconds(), holdTime.Seconds())
-	line(" neighbor balancers advertisement-interval 0")
-	line(" neighbor balancers bfd profile fast")
-	line(" neighbor balancers passive")
-	if len(f.Networks) > 0 {
-		line(" bgp listen limit %d", maxPaths)
-	}
-	for _, n := range f.Networks {
-		line(" bgp listen range %s peer-group balancers", n)
-	}
-	for _, a := range f.Neighbours {
-		line(" neighbor %s peer-group balancers", a)
-	}
-	paths := "maximum-paths"
-	if f.PeerASN == f.ASN {
-		paths += " ibgp"
-	}
-	for _, family := range []string{"ipv4", "ipv6"} {
-		line(" address-family %s unicast", family)
-		line("  %s %d", paths, maxPaths)
-		line("  neighbor balancers activate")
-		line("  neighbor balancers prefix-list vips in")
-		line("  neighbor balancers prefix-list none out")
-		line("  neighbor balancers maximum-prefix %d", maxPrefixes)
-		line(" exit-address-family")
-	}
-	line("!")
-	return b.String()
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
@@ -94,13 +93,22 @@ func (p *peering) speaks() bool { return p.router != "" }
 // configure configures the host as a router of its kind.
 func (p *peering) configure(h *Host) {
 	h.Software = string(p.router)
+	r := BGPRouter{
+		ASN: p.asn(), RouterID: addresses(serviceNetwork, routerNumber)[0], PeerASN: balancerASN,
+		VIPs: p.vips(), Password: password, Address: p.address(routerNumber), Device: eth1,
+	}
+	if p.dynamic {
+		r.Networks = []netip.Prefix{p.network()}
+	} else {
+		r.Neighbours = p.neighbours()
+	}
 	switch p.router {
 	case FRR:
-		p.frr().Configure(h)
+		r.FRR(h)
 	case BIRD:
-		p.configureBIRD(h)
+		r.bird(h)
 	case GoBGP:
-		p.configureGoBGP(h)
+		r.gobgp(h, p.gobgpd)
 	}
 }
 
@@ -178,115 +186,4 @@ func (p *peering) peer(number int, asn uint32) bgp.Peer {
 		Password: bgp.Secret{File: passwordFile}, TTLSecurity: 1,
 		BFD: &bgp.BFD{Interval: bfdInterval, Multiplier: bgp.DefaultBFD.Multiplier},
 	}
-}
-
-// birdConfig is the name of BIRD's configuration file in a host's directory.
-const birdConfig = "bird.conf"
-
-// configureBIRD makes a host run BIRD, for "birdc -s DIRECTORY/bird.ctl".
-func (p *peering) configureBIRD(h *Host) {
-	h.Files = map[string]string{birdConfig: p.birdText()}
-	h.Processes = append(h.Processes, realtime(Process{
-		Name: "bird", Args: []string{"bird", "-f", "-c", birdConfig, "-s", "bird.ctl", "-P", "bird.pid"},
-	}))
-}
-
-// birdText has two kernel tables with merged routes, BFD, and passive neighbours. As
-// with FRR, BFD monitors configured neighbours also without a BGP session. FRR
-// implements graceful shutdown (RFC 8326 §4.2), BIRD needs a filter.
-func (p *peering) birdText() string {
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("router id %s;", addresses(serviceNetwork, routerNumber)[0])
-	line("log stderr { info, remote, warning, error, auth, fatal, bug };")
-	line("protocol device {}")
-	line("protocol direct { ipv4; ipv6; }")
-	for _, family := range []string{"ipv4", "ipv6"} {
-		line("protocol kernel {\n  merge paths on limit %d;", maxPaths)
-		line("  %s { import none; export where source = RTS_BGP; };\n}", family)
-	}
-	line("protocol bfd {")
-	line("  interface \"%s\" { interval %d ms; multiplier 3; idle tx interval 300 ms; };", eth1, bfdInterval.Milliseconds())
-	if !p.dynamic {
-		for _, a := range p.neighbours() {
-			line("  neighbor %s local %s;", a, p.address(routerNumber))
-		}
-	}
-	line("}")
-	for i, v := range p.vips() {
-		line("define VIPS%d = [ %s{%d,%d} ];", []int{4, 6}[i], v.Prefix, v.Shortest, v.Prefix.Addr().BitLen())
-	}
-	line("filter vips {\n  if !(net ~ VIPS4 || net ~ VIPS6) then reject;")
-	line("  if (%d, %d) ~ bgp_community then bgp_local_pref = 0;\n  accept;\n}", bgp.GracefulShutdown>>16, bgp.GracefulShutdown&0xffff)
-	line("template bgp balancer {\n  local %s as %d;\n  password \"%s\";\n  ttl security on;", p.address(routerNumber), p.asn(), password)
-	line("  passive on;\n  bfd on;")
-	line("  hold time %.0f;\n  keepalive time %.0f;", holdTime.Seconds(), (holdTime / 3).Seconds())
-	line("  connect delay time 1;\n  error wait time 1, 2;")
-	paths := ""
-	if p.reflector {
-		paths = "add paths rx; "
-	}
-	for _, family := range []string{"ipv4", "ipv6"} {
-		line("  %s { %simport filter vips; receive limit %d action restart; export none; };", family, paths, maxPrefixes)
-	}
-	line("}")
-	if p.dynamic {
-		line("protocol bgp from balancer {\n  neighbor range %s as %d;\n  dynamic name \"balancer\";\n}", p.network(), balancerASN)
-		return b.String()
-	}
-	for _, a := range p.neighbours() {
-		line("protocol bgp from balancer { neighbor %s as %d; }", a, balancerASN)
-	}
-	return b.String()
-}
-
-// gobgpConfig is the name of gobgpd's configuration file in a host's directory.
-const gobgpConfig = "gobgpd.toml"
-
-// configureGoBGP makes a host run gobgpd, and FRR's zebra, which installs its routes.
-func (p *peering) configureGoBGP(h *Host) {
-	h.Owner = frrUser
-	h.Files = map[string]string{"zebra.conf": "", gobgpConfig: p.gobgpText()}
-	h.Processes = append(h.Processes, zebra(),
-		afterZebra(Process{Name: "gobgpd", Args: []string{p.gobgpd, "-f", gobgpConfig, "-t", "toml", "--pprof-disable"}}))
-}
-
-// gobgpText is passive, without BFD: GoBGP's lives only as long as a BGP session does,
-// and would end the next one.
-func (p *peering) gobgpText() string {
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("[global.config]\n  as = %d\n  router-id = %q", p.asn(), addresses(serviceNetwork, routerNumber)[0])
-	line("[global.use-multiple-paths.config]\n  enabled = true")
-	line("[zebra.config]\n  enabled = true\n  url = \"unix:%s\"", workingFolder+zebraSocket)
-	line("  redistribute-route-type-list = []\n  version = 6\n  software-name = \"frr8.2\"")
-	line("[global.apply-policy.config]\n  import-policy-list = [\"vips\"]")
-	line("  default-import-policy = \"reject-route\"\n  default-export-policy = \"reject-route\"")
-	line("[[policy-definitions]]\n  name = \"vips\"")
-	for i := range p.vips() {
-		line("  [[policy-definitions.statements]]\n    name = \"vips%d\"", i)
-		line("    [policy-definitions.statements.conditions.match-prefix-set]\n      prefix-set = \"vips%d\"", i)
-		line("    [policy-definitions.statements.actions]\n      route-disposition = \"accept-route\"")
-	}
-	for i, v := range p.vips() {
-		line("[[defined-sets.prefix-sets]]\n  prefix-set-name = \"vips%d\"", i)
-		line("  [[defined-sets.prefix-sets.prefix-list]]\n    ip-prefix = %q", v.Prefix)
-		line("    masklength-range = \"%d..%d\"", v.Shortest, v.Prefix.Addr().BitLen())
-	}
-	for _, a := range p.neighbours() {
-		line("[[neighbors]]\n  [neighbors.config]\n    neighbor-address = %q\n    peer-as = %d\n    auth-password = %q", a, balancerASN, password)
-		line("  [neighbors.ttl-security.config]\n    enabled = true\n    ttl-min = 255")
-		line("  [neighbors.transport.config]\n    passive-mode = true")
-		line("  [neighbors.timers.config]\n    hold-time = %.0f\n    keepalive-interval = %.0f", holdTime.Seconds(), (holdTime / 3).Seconds())
-		line("  [neighbors.graceful-restart.config]\n    enabled = true\n    restart-time = 60")
-		for _, family := range []string{"ipv4-unicast", "ipv6-unicast"} {
-			line("  [[neighbors.afi-safis]]\n    [neighbors.afi-safis.config]\n      afi-safi-name = %q", family)
-			line("    [neighbors.afi-safis.mp-graceful-restart.config]\n      enabled = true")
-			line("    [neighbors.afi-safis.prefix-limit.config]\n      max-prefixes = %d", maxPrefixes)
-			if p.reflector {
-				line("    [neighbors.afi-safis.add-paths.config]\n      receive = true")
-			}
-		}
-	}
-	return b.String()
 }

@@ -17,39 +17,9 @@ import (
 const nginxConfig = "nginx.conf"
 
 // nginxText makes nginx answer every request on the port with the server's name, and
-// /client with the client's address. Connections are kept for a load generator's
-// requests. nginx creates the temporary paths without using them.
+// /client with the client's address.
 func nginxText(name string, port uint16) string {
-	return fmt.Sprintf(`daemon off;
-user www-data;
-worker_processes 1;
-pid nginx.pid;
-error_log stderr warn;
-events {
-  worker_connections 8192;
-}
-http {
-  access_log off;
-  keepalive_timeout 75s;
-  keepalive_requests 100000000;
-  client_body_temp_path tmp-body;
-  proxy_temp_path tmp-proxy;
-  fastcgi_temp_path tmp-fastcgi;
-  uwsgi_temp_path tmp-uwsgi;
-  scgi_temp_path tmp-scgi;
-  default_type text/plain;
-  server {
-    listen %[2]d backlog=4096;
-    listen [::]:%[2]d ipv6only=on backlog=4096;
-    location = /client {
-      return 200 "$remote_addr\n";
-    }
-    location / {
-      return 200 "%[1]s\n";
-    }
-  }
-}
-`, name, port)
+	return render(nginxConfig, map[string]any{"Name": name, "Port": port})
 }
 
 // nginx runs with the host's directory as prefix instead of the machine's folders.

@@ -5,7 +5,6 @@ package netlab
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
@@ -25,30 +24,7 @@ const (
 // network of a cluster does. Of its pods, which share its address, only balancer pods may
 // connect to BGP speakers, which can't distinguish them: signatures (RFC 2385) cover
 // addresses and ports.
-func translation(pods []netip.Addr) string {
-	var list []string
-	for _, pod := range pods {
-		list = append(list, pod.String())
-	}
-	return fmt.Sprintf(`table inet nat {
-  chain postrouting {
-    type nat hook postrouting priority srcnat;
-    oifname "eth0" masquerade
-  }
-}
-table inet bgp {
-  chain forward {
-    type filter hook forward priority filter;
-    oifname "eth0" tcp dport 179 ip saddr { %s } accept
-    oifname "eth0" tcp dport 179 reject with tcp reset
-  }
-  chain output {
-    type filter hook output priority filter;
-    oifname "eth0" tcp dport 179 reject with tcp reset
-  }
-}
-`, strings.Join(list, ", "))
-}
+func translation(pods ...netip.Addr) string { return render("translation.nft", pods) }
 
 // SNATOptions are options of the lab "snat".
 type SNATOptions struct {
@@ -110,7 +86,7 @@ func (s *translated) draw() Topology {
 	for n := range s.balancers {
 		pods = append(pods, podAddresses(nodePods, podNumber+n)[0])
 	}
-	node := Host{Name: nodeName, Role: Router, Routes: defaultRoutes(serviceNetwork), Rules: translation(pods)}
+	node := Host{Name: nodeName, Role: Router, Routes: defaultRoutes(serviceNetwork), Rules: translation(pods...)}
 	d.plug(&node, Interface{Name: eth0, Addresses: networkAddresses(serviceNetwork, nodeNumber)}, 0)
 	join(&node, Interface{Name: eth1, Addresses: podNetworks(nodePods, 1)})
 	d.Hosts = append(d.Hosts, node)

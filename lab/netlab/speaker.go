@@ -3,11 +3,7 @@
 package netlab
 
 import (
-	"fmt"
 	"net/netip"
-	"strings"
-
-	"github.com/goccy/go-yaml"
 
 	"fairlead.io/fairlead/internal/bgp"
 )
@@ -57,25 +53,9 @@ func stray() []netip.Prefix {
 // exabgpText announces prefixes of both families to the first peer, with the host's own
 // addresses, IPv4, then IPv6, as next hops.
 func exabgpText(c *bgp.Config, own, announced []netip.Prefix) string {
-	peer := c.Peers[0]
-	family := func(a netip.Addr) int { // its place in own
-		if a.Is4() {
-			return 0
-		}
-		return 1
-	}
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("neighbor %s {", peer.Address)
-	line("  router-id %s;\n  local-address %s;", c.RouterID, own[family(peer.Address)].Addr())
-	line("  local-as %d;\n  peer-as %d;\n  hold-time %.0f;", c.ASN, peer.ASN, peer.HoldTime.Seconds())
-	line("  md5-password \"%s\";\n  outgoing-ttl 255;\n  incoming-ttl 255;", password)
-	line("  family {\n    ipv4 unicast;\n    ipv6 unicast;\n  }\n  static {")
-	for _, prefix := range announced {
-		line("    route %s next-hop %s;", prefix, own[family(prefix.Addr())].Addr())
-	}
-	line("  }\n}")
-	return b.String()
+	return render("exabgp.conf", map[string]any{
+		"RouterID": c.RouterID, "ASN": c.ASN, "Peer": c.Peers[0], "Own": hostAddresses(own), "Announced": announced,
+	})
 }
 
 // exabgp runs in the foreground without its API.
@@ -110,45 +90,25 @@ func (s *site) reflector(d *drawing) {
 	d.Hosts = append(d.Hosts, h)
 }
 
-// masked are the prefixes' networks.
-func masked(prefixes []netip.Prefix) (networks []netip.Prefix) {
-	for _, p := range prefixes {
-		networks = append(networks, p.Masked())
-	}
-	return networks
-}
-
 // reflectorText is the reflector's configuration. Clients may announce all VIPs of labs.
 func (p *peering) reflectorText() string {
-	router := p.peer(routerNumber, p.asn())
-	var clients, accept []yaml.MapSlice
-	client := func(prefix netip.Prefix, more ...any) {
-		fields := []any{"prefix", prefix, "holdTime", router.HoldTime, "restartTime", router.RestartTime}
-		clients = append(clients, mapping(append(fields, more...)...))
-	}
-	direct := []netip.Prefix{p.network()}
-	if len(p.translators) > 0 {
-		direct = nil
+	var nextHops, direct, translators []netip.Prefix
+	for _, own := range networkAddresses(serviceNetwork, routerNumber) {
+		nextHops = append(nextHops, own.Masked())
 	}
 	for _, n := range p.direct {
 		direct = append(direct, hostPrefix(p.address(n)))
 	}
-	for _, prefix := range direct {
-		client(prefix, "ttlSecurity", 1, "bfd", bfdSection(router.BFD), "passwordFile", passwordFile)
-	}
 	for _, n := range p.translators {
-		client(hostPrefix(p.address(n)), "ttlSecurity", 2, "unauthenticated", true)
+		translators = append(translators, hostPrefix(p.address(n)))
 	}
-	for _, v := range p.vips() {
-		accept = append(accept, mapping("prefix", v.Prefix, "shortest", v.Shortest))
+	if len(p.translators) == 0 {
+		direct = []netip.Prefix{p.network()}
 	}
-	return yamlText(mapping(
-		"reflector", mapping("name", reflectorName, "asn", balancerASN, "routerID", addresses(serviceNetwork, reflectorNumber)[0]),
-		"clients", clients,
-		"routers", []yaml.MapSlice{peerSection(&router)},
-		"accept", accept,
-		"nextHops", masked(networkAddresses(serviceNetwork, routerNumber)),
-	))
+	return render(ReflectorFile, map[string]any{
+		"ASN": balancerASN, "RouterID": addresses(serviceNetwork, reflectorNumber)[0], "Router": p.address(routerNumber),
+		"Direct": direct, "Translators": translators, "VIPs": p.vips(), "NextHops": nextHops,
+	})
 }
 
 // reflector runs a route reflector with the configuration in its directory.

@@ -38,7 +38,7 @@ mount -t tmpfs tmpfs /var/tmp/frr
 // startRouter has the machine be a router of FRR, for any number of nodes.
 func startRouter(m *Machine) error {
 	var host netlab.Host
-	netlab.FRRRouter{
+	netlab.BGPRouter{
 		ASN: RouterASN, RouterID: RouterAddresses()[0], PeerASN: NodeASN, Networks: nodeNetwork[:],
 		VIPs: []bgp.Acceptance{
 			{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Shortest: 32},
@@ -46,7 +46,7 @@ func startRouter(m *Machine) error {
 			{Prefix: netip.MustParsePrefix("10.1.0.0/16"), Shortest: 24}, // of balancer pods
 			{Prefix: netip.MustParsePrefix("fd00:10:1::/48"), Shortest: 64},
 		},
-	}.Configure(&host)
+	}.FRR(&host)
 	for name, text := range host.Files {
 		if err := os.WriteFile(filepath.Join(m.dir, name), []byte(text), 0o600); err != nil {
 			return fmt.Errorf("router: %w", err)

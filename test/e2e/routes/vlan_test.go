@@ -107,9 +107,9 @@ func routedVLAN() netlab.Topology {
 	router := topology.Host("router-red")
 	router.Routes = nil
 	router.Interfaces = append(router.Interfaces, netlab.Interface{Name: "eth2", Addresses: []netip.Prefix{session(1)}})
-	netlab.FRRRouter{
+	netlab.BGPRouter{
 		ASN: peerASN, RouterID: session(1).Addr(), PeerASN: asn, Neighbours: neighbours, VIPs: prefixes,
-	}.Configure(router)
+	}.FRR(router)
 	port := "red-bgp"
 	topology.Host("switch").Interfaces = append(topology.Host("switch").Interfaces, netlab.Interface{Name: port})
 	topology.Links = append(topology.Links, netlab.Link{
