@@ -86,7 +86,7 @@ want_group() {
 		want /etc/services netbase # wrk looks the port of "http" up
 		want curl
 		want /usr/lib/frr/bgpd frr
-		want ip iproute2 # for people who look around in a lab
+		want ip iproute2 # builds labs
 		;;
 	kubernetes)
 		want_group build

@@ -6,19 +6,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/bench"
 	"fairlead.io/fairlead/lab/netlab"
 )
 
 const (
-	// connections are held while balancers fail.
+	// connections and UDP flows are held while balancers fail, half of them IPv6.
 	connections = 200
+	flows       = 256
 	// tcpTimeout is longer than TCP needs to repair losses.
 	tcpTimeout = 10 * time.Second
 	// faultLimit is the longest delay of the table that isn't wrong: it covers hold
@@ -100,13 +102,8 @@ func (t *testbed) faults() []fault {
 	}
 }
 
-// measureFaults injects all faults under constant load.
-func (t *testbed) measureFaults(ctx context.Context) (err error) {
-	load, err := sendDatagrams(ctx, t.dial, t.echoes(lb.UDP))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, load.stop()) }()
+// measureFaults injects all faults under load.
+func (t *testbed) measureFaults(ctx context.Context) error {
 	rounds, aftermath := 3, time.Second
 	if t.config.Quick {
 		rounds, aftermath = 1, time.Second/2
@@ -115,7 +112,7 @@ func (t *testbed) measureFaults(ctx context.Context) (err error) {
 	for _, f := range t.faults() {
 		found := impact{}
 		for range rounds {
-			if err := t.measureFault(ctx, f, random.IntN(len(t.names)), aftermath, load, found); err != nil {
+			if err := t.measureFault(ctx, f, random.IntN(len(t.names)), aftermath, found); err != nil {
 				return fmt.Errorf("%s: %w", f.name, err)
 			}
 			happened++
@@ -128,62 +125,92 @@ func (t *testbed) measureFaults(ctx context.Context) (err error) {
 	return nil
 }
 
-// faultWindow holds the observations of one fault.
-type faultWindow struct {
-	window
-	// end is when the table had been right for a while; then the balancer was
-	// repaired, and back for a while.
-	end, repaired, back time.Time
-	trials              map[family]trial
-	// outages are from the cause to the last packet that the router sent to the
-	// balancer.
-	outages map[family]time.Duration
+// loads are the clients of the echo services.
+type loads map[family]*bench.Load
+
+// startLoads opens connections and UDP flows, half of them of each family.
+func (t *testbed) startLoads(ctx context.Context, connections, flows int) loads {
+	started := loads{}
+	for _, f := range families() {
+		started[f] = &bench.Load{
+			Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+				return t.Dial(ctx, clientHost, network, address)
+			},
+			Targets: []bench.Destination{{VIP: netip.AddrPortFrom(t.vips[f].Addr(), echoPort), Servers: t.servers}},
+			Timeout: tcpTimeout, Progress: t.config.Log,
+		}
+		started[f].Start(ctx, connections/2, flows/2, 0)
+	}
+	return started
+}
+
+// stop ends the loads when late answers have arrived.
+func (l loads) stop() (counts map[family]bench.Counts, err error) {
+	counts = map[family]bench.Counts{}
+	for f, load := range l {
+		seen, failed := load.Stop()
+		counts[f], err = seen, errors.Join(err, failed)
+	}
+	return counts, err
+}
+
+// effect is what one fault did to one family.
+type effect struct {
+	trial trial
+	// outage is from the cause to the last packet that the router sent to the balancer.
+	outage time.Duration
+	// during counts until the table had been right for a while, after from before the repair.
+	during, after bench.Counts
 }
 
 // measureFault injects and repairs one fault and adds its impact. The aftermath is
 // how long the lab is observed after the table has become right.
-func (t *testbed) measureFault(ctx context.Context, f fault, n int, aftermath time.Duration, load *datagrams, found impact) error {
+func (t *testbed) measureFault(ctx context.Context, f fault, n int, aftermath time.Duration, found impact) error {
 	if err := t.settle(ctx); err != nil {
 		return err
 	}
-	held := &bench.Load{Dial: t.dial, Timeout: tcpTimeout, Progress: t.config.Log}
-	for _, vip := range t.echoes(lb.TCP) {
-		held.Targets = append(held.Targets, bench.Destination{VIP: vip, Servers: bench.NewPresence(nil)})
-	}
-	held.Start(ctx, connections, 0, 0)
-	w, err := t.observeFault(ctx, f, n, aftermath)
-	seen, stopped := held.Stop()
+	load := t.startLoads(ctx, connections, flows)
+	trials, err := t.observeFault(ctx, f, n, aftermath)
+	during, stopped := load.stop()
 	if err := errors.Join(ctx.Err(), err, stopped); err != nil {
 		return err
 	}
+	effects := map[family]effect{}
 	for _, family := range families() {
 		last := t.tap.lastTo(t.topology.Host(t.names[n]).Interfaces[0].MAC, family)
 		if last.IsZero() {
 			return fmt.Errorf("%s: the router never sent it a packet of %s", t.names[n], family)
 		}
-		w.outages[family] = max(0, last.Sub(w.cause))
+		outage := max(0, last.Sub(trials[family].cause))
+		effects[family] = effect{trial: trials[family], outage: outage, during: during[family]}
 	}
-	if err := t.recoverFault(ctx, f, n, aftermath, w); err != nil {
+	load = t.startLoads(ctx, 0, flows)
+	err = t.recoverFault(ctx, f, n, aftermath)
+	after, stopped := load.stop()
+	if err := errors.Join(ctx.Err(), err, stopped); err != nil {
 		return err
 	}
-	found.add("", "tcp_connections", float64(seen.Connections))
-	found.add("", "tcp_broken", float64(seen.TCPBroken()))
 	for _, family := range families() {
-		t.addImpact(w, f, t.names[n], family, load, found)
+		e := effects[family]
+		e.after = after[family]
+		t.addImpact(e, f, t.names[n], family, found)
 	}
+	all := during[ipv4].Connections + during[ipv6].Connections
+	found.add("", "tcp_connections", float64(all))
+	found.add("", "tcp_broken", float64(during[ipv4].TCPBroken()+during[ipv6].TCPBroken()))
 	return nil
 }
 
 // observeFault injects a fault and observes the table until it has been right for a
 // while.
-func (t *testbed) observeFault(ctx context.Context, f fault, n int, aftermath time.Duration) (*faultWindow, error) {
+func (t *testbed) observeFault(ctx context.Context, f fault, n int, aftermath time.Duration) (map[family]trial, error) {
 	left := slices.Clone(t.fleet)
-	w := &faultWindow{window: window{limit: faultLimit, subject: n}, outages: map[family]time.Duration{}}
+	w := window{limit: faultLimit, subject: n}
 	if !f.stays {
 		left[n], w.subject = stopped, noSubject
 	}
 	w.before, w.after = t.tables(t.fleet), t.tables(left)
-	if err := t.openWindow(&w.window); err != nil {
+	if err := t.openWindow(&w); err != nil {
 		return nil, err
 	}
 	if err := f.inject(ctx, n); err != nil {
@@ -194,37 +221,26 @@ func (t *testbed) observeFault(ctx context.Context, f fault, n int, aftermath ti
 			return nil, err
 		}
 	}
-	if err := t.followForGood(ctx, &w.window, aftermath); err != nil {
+	if err := t.followForGood(ctx, &w, aftermath); err != nil {
 		return nil, err
 	}
-	w.end = time.Now()
-	var err error
-	w.trials, err = t.closeWindow(&w.window)
-	return w, err
+	return t.closeWindow(&w)
 }
 
-// recoverFault repairs a fault and waits until the tables are as before, and late
-// answers have arrived.
-func (t *testbed) recoverFault(ctx context.Context, f fault, n int, aftermath time.Duration, w *faultWindow) error {
-	w.repaired = time.Now()
+// recoverFault repairs a fault and waits until the tables have been as before for a while.
+func (t *testbed) recoverFault(ctx context.Context, f fault, n int, aftermath time.Duration) error {
 	if err := f.repair(ctx, n); err != nil {
 		return err
 	}
 	if err := t.await(ctx, t.tables(t.fleet)); err != nil {
 		return err
 	}
-	if err := netlab.Sleep(ctx, aftermath); err != nil {
-		return err
-	}
-	w.back = time.Now()
-	return netlab.Sleep(ctx, answerTimeout)
+	return netlab.Sleep(ctx, aftermath)
 }
 
 // addImpact adds the impact of a fault on one family.
-func (t *testbed) addImpact(w *faultWindow, f fault, name string, family family, load *datagrams, found impact) {
-	trial := w.trials[family]
-	o := trial.judge()
-	during, after := load.count(w.cause, w.end, family), load.count(w.repaired, w.back, family)
+func (t *testbed) addImpact(e effect, f fault, name string, family family, found impact) {
+	o := e.trial.judge()
 	wrong, absent := 0.0, time.Duration(0)
 	if o.wrong != "" {
 		wrong = 1
@@ -233,21 +249,21 @@ func (t *testbed) addImpact(w *faultWindow, f fault, name string, family family,
 	for _, absence := range o.absences {
 		absent += absence
 	}
+	text := fmt.Sprintf("%s when %s: %s: %d of %d datagrams lost, %d flows moved", name, f.text, family, e.during.Lost, e.during.Datagrams, e.during.Moved)
 	if f.stays {
 		found.add(family, "absent_ms", bench.Milliseconds(absent))
-		t.config.Log("%s when %s: %s: not in the table for %.0f ms, %d of %d datagrams lost, %d moved",
-			name, f.text, family, bench.Milliseconds(absent), during.lost, during.sent, during.moved)
+		t.config.Log("%s, not in the table for %.0f ms", text, bench.Milliseconds(absent))
 	} else {
-		found.add(family, "outage_ms", bench.Milliseconds(w.outages[family]))
+		found.add(family, "outage_ms", bench.Milliseconds(e.outage))
 		found.add(family, "table_ms", bench.Milliseconds(o.delay))
-		found.add(family, "return_lost", float64(after.lost))
-		t.config.Log("%s when %s: %s: table right after %.0f ms, last packet after %.0f ms, %d of %d datagrams lost, %d moved; %d of %d lost after repair",
-			name, f.text, family, bench.Milliseconds(o.delay), bench.Milliseconds(w.outages[family]), during.lost, during.sent, during.moved, after.lost, after.sent)
+		found.add(family, "return_lost", float64(e.after.Lost))
+		t.config.Log("%s, table right after %.0f ms, last packet after %.0f ms; %d of %d lost after repair",
+			text, bench.Milliseconds(o.delay), bench.Milliseconds(e.outage), e.after.Lost, e.after.Datagrams)
 	}
 	found.add(family, "wrong_tables", wrong)
-	found.add(family, "sent", float64(during.sent))
-	found.add(family, "lost", float64(during.lost))
-	found.add(family, "moved", float64(during.moved))
+	found.add(family, "sent", float64(e.during.Datagrams))
+	found.add(family, "lost", float64(e.during.Lost))
+	found.add(family, "moved", float64(e.during.Moved))
 }
 
 // impact holds the measurements of one kind of fault by family and by the end of the
@@ -271,7 +287,7 @@ func (i impact) report(r *bench.Report, setting Setting, f fault) {
 	for _, family := range append(families(), "") {
 		for _, result := range [][2]string{ // ends of names, and units
 			{"outage_ms", "ms"}, {"table_ms", "ms"}, {"absent_ms", "ms"}, {"wrong_tables", "tables"},
-			{"sent", "datagrams"}, {"lost", "datagrams"}, {"moved", "datagrams"}, {"return_lost", "datagrams"},
+			{"sent", "datagrams"}, {"lost", "datagrams"}, {"moved", "flows"}, {"return_lost", "datagrams"},
 			{"tcp_connections", "connections"}, {"tcp_broken", "connections"},
 		} {
 			r.Add(f.name+"_"+result[0], result[1], i[family][result[0]], setting.labels(family))

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -64,6 +63,8 @@ type testbed struct {
 	// names of the balancers by number, and the state of each.
 	names []string
 	fleet fleet
+	// servers of all services.
+	servers *bench.Presence
 	// vips are the host routes to the services' addresses.
 	vips map[family]netip.Prefix
 	// routes are the router's to the VIPs, tap records the packets that it sends.
@@ -85,6 +86,7 @@ func newTestbed(ctx context.Context, c *Config, setting Setting, report *bench.R
 	if t.topology, err = setting.topology(); err != nil {
 		return nil, err
 	}
+	t.servers = bench.NewPresence(t.topology.Probes[0].Answers)
 	for _, service := range t.topology.Services {
 		t.vips[familyOf(service.Address)] = netip.PrefixFrom(service.Address, service.Address.BitLen())
 	}
@@ -129,11 +131,6 @@ func (t *testbed) close(ctx context.Context) error {
 		err = t.tap.close()
 	}
 	return errors.Join(err, t.Down(context.WithoutCancel(ctx)))
-}
-
-// dial opens connections of the client.
-func (t *testbed) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return t.Dial(ctx, clientHost, network, address)
 }
 
 // hops are equal next hops through these balancers.
@@ -222,15 +219,4 @@ func (t *testbed) settle(ctx context.Context) error {
 		}
 	}
 	return netlab.AwaitSessions(ctx, sockets, t.setting.bfd())
-}
-
-// echoes are the echo services of a protocol.
-func (t *testbed) echoes(protocol lb.Protocol) []netip.AddrPort {
-	var all []netip.AddrPort
-	for _, service := range t.topology.Services {
-		if service.Protocol == protocol {
-			all = append(all, netip.AddrPortFrom(service.Address, service.Port))
-		}
-	}
-	return all
 }
