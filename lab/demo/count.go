@@ -3,15 +3,12 @@
 package demo
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"text/tabwriter"
 
 	"fairlead.io/fairlead/internal/control"
@@ -86,62 +83,20 @@ func (p packets) print(out io.Writer) {
 // passed counts packets for other hosts in the balancers' kernels, forwarded or
 // refused: servers' answers would be such packets. Packets of BGP and BFD aren't,
 // and clients' requests don't reach the kernel.
-func (s show) passed() (sum uint64, err error) {
+func (s show) passed(ctx context.Context) (sum uint64, err error) {
 	for _, h := range s.balancers() {
-		err := s.lab.Do(h.Name, func() error {
-			n, err := foreignPackets()
-			sum += n
-			return err
-		})
+		text, err := s.lab.Run(ctx, h.Name, "nstat", "--ignore", "--zeros", "--noupdate", "--json")
+		counters, err := netlab.Decode[struct{ Kernel map[string]uint64 }]([]byte(text), err)
 		if err != nil {
-			return 0, fmt.Errorf("%s: %w", h.Name, err)
+			return 0, err
 		}
-	}
-	return sum, nil
-}
-
-// foreignPackets counts packets for other hosts in the thread's network namespace (RFC
-// 4293's counters in proc_pid_net(5)).
-func foreignPackets() (uint64, error) {
-	v4, err := os.ReadFile("/proc/thread-self/net/snmp")
-	if err != nil {
-		return 0, fmt.Errorf("counters of IPv4: %w", err)
-	}
-	v6, err := os.ReadFile("/proc/thread-self/net/snmp6")
-	if err != nil {
-		return 0, fmt.Errorf("counters of IPv6: %w", err)
-	}
-	found := counters(v4)
-	for line := range bytes.Lines(v6) {
-		if f := bytes.Fields(line); len(f) == 2 {
-			found[string(f[0])], _ = strconv.ParseUint(string(f[1]), 10, 64)
-		}
-	}
-	sum := uint64(0)
-	for _, name := range []string{"InAddrErrors", "ForwDatagrams", "Ip6InAddrErrors", "Ip6InNoRoutes", "Ip6OutForwDatagrams"} {
-		n, known := found[name]
-		if !known {
-			return 0, fmt.Errorf("the kernel has no counter %s", name)
-		}
-		sum += n
-	}
-	return sum, nil
-}
-
-// counters parses the lines "Ip:" of names and of values.
-func counters(snmp []byte) map[string]uint64 {
-	found, names := make(map[string]uint64), [][]byte(nil)
-	for line := range bytes.Lines(snmp) {
-		f := bytes.Fields(line)
-		switch {
-		case len(f) == 0 || string(f[0]) != "Ip:":
-		case names == nil:
-			names = f
-		default:
-			for i := 1; i < min(len(f), len(names)); i++ {
-				found[string(names[i])], _ = strconv.ParseUint(string(f[i]), 10, 64)
+		for _, name := range []string{"IpInAddrErrors", "IpForwDatagrams", "Ip6InAddrErrors", "Ip6InNoRoutes", "Ip6OutForwDatagrams"} {
+			n, known := counters.Kernel[name]
+			if !known {
+				return 0, fmt.Errorf("%s: the kernel has no counter %s", h.Name, name)
 			}
+			sum += n
 		}
 	}
-	return found
+	return sum, nil
 }

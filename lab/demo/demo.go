@@ -122,7 +122,7 @@ func (s show) spread(ctx context.Context) error {
 		return err
 	}
 	// Requests may have arrived before the balancers were ready.
-	passedBefore, err := s.passed()
+	passedBefore, err := s.passed(ctx)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (s show) spread(ctx context.Context) error {
 	}
 	s.print("\n== The router spread them over the balancers, each balancer over the servers (packets forwarded)")
 	after.minus(before).print(s.Out)
-	passed, err := s.passed()
+	passed, err := s.passed(ctx)
 	if err != nil {
 		return err
 	}

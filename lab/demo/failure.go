@@ -3,6 +3,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -87,20 +88,17 @@ func (s show) awaitVictim(ctx context.Context, used bool) error {
 	defer cancel()
 	addresses := s.lab.State().Host(victim).Addresses
 	for _, h := range s.balancers() {
-		for {
+		err := netlab.Await(ctx, func() error {
 			backends, err := netlab.Decode[[]observe.Backend](control.Dial(h.Socket).Backends(ctx, "web"))
-			if err != nil {
-				return fmt.Errorf("%s: %w", h.Name, err)
+			for _, b := range backends {
+				if slices.Contains(addresses, b.Address) && b.InUse == used && (b.Health.State == observe.HealthHealthy) == used {
+					return nil
+				}
 			}
-			if slices.ContainsFunc(backends, func(b observe.Backend) bool {
-				return slices.Contains(addresses, b.Address) && b.InUse == used &&
-					(b.Health.State == observe.HealthHealthy) == used
-			}) {
-				break
-			}
-			if err := netlab.Sleep(ctx, 5*time.Millisecond); err != nil {
-				return fmt.Errorf("%s: %s in use: want %v: %w", h.Name, victim, used, err)
-			}
+			return cmp.Or(err, fmt.Errorf("%s in use: want %v", victim, used))
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", h.Name, err)
 		}
 	}
 	return nil

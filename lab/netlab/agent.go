@@ -153,44 +153,35 @@ func Decode[T any](text []byte, err error) (answer T, _ error) {
 	return answer, json.Unmarshal(text, &answer)
 }
 
-// sessionPoll is the time between two queries of an agent's sessions.
-const sessionPoll = 20 * time.Millisecond
-
 // AwaitSessions waits until every BGP session of the agents at these control
 // sockets is established and, with bfd, monitored by BFD: earlier failures are
 // detected later than they should be. An agent without peers is still starting.
 // If ctx ends, the error names missing sessions.
 func AwaitSessions(ctx context.Context, sockets []string, bfd bool) error {
 	for _, socket := range sockets {
-		for {
-			missing, err := missingSession(ctx, socket, bfd)
-			if err == nil && missing == "" {
-				break
-			}
-			if Sleep(ctx, sessionPoll) != nil {
-				return errors.Join(fmt.Errorf("%s: waiting for %s", socket, missing), err, ctx.Err())
-			}
+		if err := Await(ctx, func() error { return checkSessions(ctx, socket, bfd) }); err != nil {
+			return fmt.Errorf("%s: %w", socket, err)
 		}
 	}
 	return nil
 }
 
-// missingSession describes the first session that isn't up, empty if all are.
-func missingSession(ctx context.Context, socket string, bfd bool) (string, error) {
+// checkSessions returns an error that describes the first session that isn't up.
+func checkSessions(ctx context.Context, socket string, monitored bool) error {
 	routes, err := Decode[observe.Routes](control.Dial(socket).Routes(ctx))
 	if err != nil {
-		return "the agent", err
+		return err
 	}
 	if len(routes.Peers) == 0 {
-		return "peers", nil
+		return errors.New("no peers")
 	}
 	for _, p := range routes.Peers {
 		if p.State != bgp.Established {
-			return fmt.Sprintf("peer %s: %s: %s", p.Address, p.State, p.Reason), nil
+			return fmt.Errorf("peer %s: %s: %s", p.Address, p.State, p.Reason)
 		}
-		if bfd && p.BFD != bgp.BFDUp {
-			return fmt.Sprintf("peer %s: BFD %s: %s", p.Address, p.BFD, p.BFDReason), nil
+		if monitored && p.BFD != bgp.BFDUp {
+			return fmt.Errorf("peer %s: BFD %s: %s", p.Address, p.BFD, p.BFDReason)
 		}
 	}
-	return "", nil
+	return nil
 }

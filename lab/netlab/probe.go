@@ -92,6 +92,23 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// poll is the time between two attempts of Await.
+const poll = 10 * time.Millisecond
+
+// Await calls check again and again until it returns nil. If ctx ends before, the error is
+// the last one and ctx's.
+func Await(ctx context.Context, check func() error) error {
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		if ended := Sleep(ctx, poll); ended != nil {
+			return errors.Join(err, ended)
+		}
+	}
+}
+
 // unexpectedEnds names all processes that have ended by themselves. The lab is locked.
 func (l *Lab) unexpectedEnds() error {
 	var errs []error

@@ -146,9 +146,6 @@ func claim(dir string, s State) error {
 	return nil
 }
 
-// lockPoll is the time between two attempts to lock a lab.
-const lockPoll = 10 * time.Millisecond
-
 // lock locks the lab against other processes and calls until the returned function is
 // called. It waits until ctx ends.
 func lock(ctx context.Context, dir string) (unlock func(), err error) {
@@ -156,22 +153,16 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
+	err = Await(ctx, func() error {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			return fmt.Errorf("another process is changing it: lock: %w", err)
 		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			err = fmt.Errorf("lock %s: %w", dir, err)
-			break
-		}
-		if err = Sleep(ctx, lockPoll); err != nil {
-			err = fmt.Errorf("another process is changing it: %w", err)
-			break
-		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
-	_ = f.Close()
-	return nil, err
+	return func() { _ = f.Close() }, nil
 }
 
 // listStates returns the states of all labs below base, by name.

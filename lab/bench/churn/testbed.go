@@ -268,38 +268,27 @@ func (t *testbed) await(ctx context.Context, server string, state observe.Health
 	defer cancel()
 	hosts := t.State()
 	for _, balancer := range t.balancers {
-		for {
-			left, err := t.countOthers(ctx, hosts.Host(balancer), server, state)
-			if err != nil {
-				return fmt.Errorf("%s: %w", balancer, err)
-			}
-			if left == 0 {
-				break
-			}
-			if netlab.Sleep(ctx, 20*time.Millisecond) != nil {
-				return fmt.Errorf("%s: %s is not %s in %d services: %w", balancer, server, state, left, ctx.Err())
-			}
+		err := netlab.Await(ctx, func() error { return t.checkState(ctx, hosts.Host(balancer), server, state) })
+		if err != nil {
+			return fmt.Errorf("%s: %w", balancer, err)
 		}
 	}
 	return nil
 }
 
-// countOthers counts the backends of a balancer that are the server in another state.
-func (t *testbed) countOthers(ctx context.Context, balancer *netlab.HostState, server string, state observe.HealthState) (int, error) {
+// checkState returns an error if a balancer has the server in another state in some service.
+func (t *testbed) checkState(ctx context.Context, balancer *netlab.HostState, server string, state observe.HealthState) error {
 	backends, err := netlab.Decode[[]observe.Backend](control.Dial(balancer.Socket).Backends(ctx, ""))
 	if err != nil {
-		return 0, err
+		return err
 	}
-	count := 0
+	own := t.State().Host(server).Addresses
 	for _, b := range backends {
-		for _, service := range t.services {
-			if n := slices.Index(service.names, server); service.addresses[n] == b.Address && b.Health.State != state {
-				count++
-				break
-			}
+		if slices.Contains(own, b.Address) && b.Health.State != state {
+			return fmt.Errorf("%s is %s in %s, want %s", server, b.Health.State, b.Service, state)
 		}
 	}
-	return count, nil
+	return nil
 }
 
 const (
