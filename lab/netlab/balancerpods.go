@@ -43,18 +43,17 @@ type BalancerPodsOptions struct {
 // the same as ECMP's; they are announced as 10.1.1.0/24 and fd00:10:1:1::/64, and
 // 10.1.2.0/24 and fd00:10:1:2::/64.
 func BalancerPods(o BalancerPodsOptions) (Topology, error) {
-	if o.Nodes < 1 || o.Nodes >= MaxBalancers {
-		return Topology{}, fmt.Errorf("topology balancer-pods: %d nodes: want 1 to %d", o.Nodes, MaxBalancers-1)
-	}
-	if o.Second < 0 || o.Second > o.Nodes {
-		return Topology{}, fmt.Errorf("topology balancer-pods: %d nodes with pods of the second VIPs: want 0 to %d", o.Second, o.Nodes)
-	}
-	if o.Servers < 1 || o.Servers > MaxServers {
-		return Topology{}, fmt.Errorf("topology balancer-pods: %d servers: want 1 to %d", o.Servers, MaxServers)
+	const name = "balancer-pods"
+	err := cmp.Or(
+		within(name, o.Nodes, "nodes", 1, MaxBalancers-1),
+		within(name, o.Second, "nodes with pods of the second VIPs", 0, o.Nodes),
+		within(name, o.Servers, "servers", 1, MaxServers))
+	if err != nil {
+		return Topology{}, err
 	}
 	forward := cmp.Or(o.Forward, lb.GUE)
 	if forward != lb.GUE && forward != lb.NAT {
-		return Topology{}, fmt.Errorf("topology balancer-pods: forwarding mode %s: want gue or nat", forward)
+		return Topology{}, fmt.Errorf("topology %s: forwarding mode %s: want gue or nat", name, forward)
 	}
 	s := podBalancers{site{
 		forward: forward, balancers: o.Nodes + 1, servers: o.Servers, second: o.Second, mtu: tunnelMTU,
@@ -102,19 +101,16 @@ func (s *podBalancers) pod(d *drawing, n, k int, name string) {
 		Name: name, Role: Balancer, Processes: []Process{agent()}, Socket: agentSocket,
 		Agent: &AgentSettings{Node: name, XDPMode: "generic"},
 	}
-	end := Interface{Name: eth0, Container: true}
+	h.Interfaces = []Interface{{Name: eth0, Container: true, Addresses: hostPrefixes(own)}}
+	h.Routes = defaultVia(gateway, eth0)
 	device := fmt.Sprintf("veth%d", k)
-	port := Interface{Name: device, Container: true}
 	node := d.Host(fmt.Sprintf("node%d", n))
-	for family, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		end.Addresses = append(end.Addresses, hostPrefix(own[family]))
-		port.Addresses = append(port.Addresses, hostPrefix(gateway[family]))
-		h.Routes = append(h.Routes, Route{Destination: netip.PrefixFrom(all, 0), Gateways: gateway[family : family+1], Device: eth0})
+	node.Interfaces = append(node.Interfaces, Interface{Name: device, Container: true, Addresses: hostPrefixes(gateway)})
+	for family, vips := range vipNetworks(k) {
 		node.Routes = append(node.Routes,
 			Route{Destination: hostPrefix(own[family]), Device: device},
-			Route{Destination: vipNetworks(k)[family], Gateways: own[family : family+1], Device: device})
+			Route{Destination: vips, Gateways: own[family : family+1], Device: device})
 	}
-	h.Interfaces, node.Interfaces = []Interface{end}, append(node.Interfaces, port)
 	s.serve(d, &h, k, balancerNumber+n)
 	h.Agent.BGP.RouterID = own[0] // pods of one node have its address in common
 	d.Links = append(d.Links, Link{A: End{node.Name, device}, B: End{name, eth0}, MTU: s.mtu})

@@ -100,15 +100,6 @@ func (t *Topology) replaceSwitch() {
 	}
 }
 
-// hostPrefixes are the prefixes of single addresses.
-func hostPrefixes(all []netip.Addr) []netip.Prefix {
-	var prefixes []netip.Prefix
-	for _, a := range all {
-		prefixes = append(prefixes, hostPrefix(a))
-	}
-	return prefixes
-}
-
 // cloudRules are the router's nftables rules.
 func cloudRules(t *Topology, checked []Role) string {
 	var machines []Interface

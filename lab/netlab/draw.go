@@ -130,6 +130,14 @@ func hostAddresses(prefixes []netip.Prefix) []netip.Addr {
 	return all
 }
 
+// hostPrefixes are the prefixes of single addresses.
+func hostPrefixes(all []netip.Addr) (prefixes []netip.Prefix) {
+	for _, a := range all {
+		prefixes = append(prefixes, hostPrefix(a))
+	}
+	return prefixes
+}
+
 // addresses returns a host's addresses in a network: IPv4, then IPv6. The
 // decimal digits of the number are the hexadecimal ones of the IPv6 address.
 func addresses(network, number int) []netip.Addr {
@@ -150,12 +158,23 @@ func networkAddresses(network, number int) []netip.Prefix {
 }
 
 // defaultRoutes leads everything to the router of a network.
-func defaultRoutes(network int) []Route {
-	gateway := addresses(network, routerNumber)
-	return []Route{
-		{Destination: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Gateways: gateway[:1]},
-		{Destination: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Gateways: gateway[1:]},
+func defaultRoutes(network int) []Route { return defaultVia(addresses(network, routerNumber), "") }
+
+// defaultVia leads everything to a gateway of both families, through a device if the
+// gateway is outside of its networks.
+func defaultVia(gateway []netip.Addr, device string) (routes []Route) {
+	for family, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		routes = append(routes, Route{Destination: netip.PrefixFrom(all, 0), Gateways: gateway[family : family+1], Device: device})
 	}
+	return routes
+}
+
+// within returns an error if a topology is to have another number of hosts than it can.
+func within(topology string, number int, hosts string, low, high int) error {
+	if number < low || number > high {
+		return fmt.Errorf("topology %s: %d %s: want %d to %d", topology, number, hosts, low, high)
+	}
+	return nil
 }
 
 // firstVNI is the identifier of the first segment of every topology.

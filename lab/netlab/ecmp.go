@@ -87,14 +87,12 @@ func ECMP(o ECMPOptions) (Topology, error) {
 	if mtu != 0 && (mtu < minMTU || mtu > maxMTU) {
 		return Topology{}, fmt.Errorf("topology ecmp: mtu %d is not in %d to %d", mtu, minMTU, maxMTU)
 	}
-	if o.Balancers < 1 || o.Balancers > MaxBalancers {
-		return Topology{}, fmt.Errorf("topology ecmp: %d balancers: want 1 to %d", o.Balancers, MaxBalancers)
-	}
-	if o.Servers < 1 || o.Servers > MaxServers {
-		return Topology{}, fmt.Errorf("topology ecmp: %d servers: want 1 to %d", o.Servers, MaxServers)
-	}
-	if o.Second < 0 || o.Second > o.Balancers {
-		return Topology{}, fmt.Errorf("topology ecmp: %d balancers of the second VIPs: want 0 to %d", o.Second, o.Balancers)
+	err := cmp.Or(
+		within("ecmp", o.Balancers, "balancers", 1, MaxBalancers),
+		within("ecmp", o.Servers, "servers", 1, MaxServers),
+		within("ecmp", o.Second, "balancers of the second VIPs", 0, o.Balancers))
+	if err != nil {
+		return Topology{}, err
 	}
 	only := site{
 		forward: o.Forward, balancers: o.Balancers, servers: o.Servers, second: o.Second, mtu: mtu, echoPorts: o.EchoPorts,

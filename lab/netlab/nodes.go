@@ -51,8 +51,8 @@ type NodesOptions struct {
 // pods. The network of a node beyond is 10.0.4.0/24 and
 // fd00:4::/64.
 func Nodes(o NodesOptions) (Topology, error) {
-	if o.Nodes < 1 || o.Nodes > MaxBalancers {
-		return Topology{}, fmt.Errorf("topology nodes: %d nodes: want 1 to %d", o.Nodes, MaxBalancers)
+	if err := within("nodes", o.Nodes, "nodes", 1, MaxBalancers); err != nil {
+		return Topology{}, err
 	}
 	n := nodes{
 		cluster: cluster{site{
@@ -220,25 +220,11 @@ func (c *nodes) podRoutes(n int) []Route {
 	return routes
 }
 
-// pod draws the kth pod of the nth node, with a default route to the node.
+// pod is the kth pod of the nth node, with a default route to the node.
 func (c *nodes) pod(n, k int) Host {
-	name, own, gateway := localPod(n, k), podAddresses(n, 1+k), podAddresses(n, 1)
-	h := Host{
-		Name: name, Role: Server,
-		Interfaces: []Interface{{Name: eth0, Container: true}},
-		Files:      map[string]string{nginxConfig: nginxText(name, ownWebPort)},
-		Processes:  []Process{nginx(), echo(name, own)},
+	end, device := Interface{Name: eth0, Container: true, Addresses: podNetworks(n, 1+k)}, ""
+	if !bridged(n) {
+		end.Addresses, device = hostPrefixes(podAddresses(n, 1+k)), eth0
 	}
-	end := &h.Interfaces[0]
-	end.Addresses = podNetworks(n, 1+k)
-	for family, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		device := ""
-		if !bridged(n) {
-			end.Addresses[family], device = hostPrefix(own[family]), eth0
-		}
-		h.Routes = append(h.Routes, Route{
-			Destination: netip.PrefixFrom(all, 0), Gateways: gateway[family : family+1], Device: device,
-		})
-	}
-	return h
+	return podHost(localPod(n, k), end, defaultVia(podAddresses(n, 1), device))
 }

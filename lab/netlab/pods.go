@@ -3,6 +3,7 @@
 package netlab
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -39,11 +40,9 @@ type PodsOptions struct {
 // The Nth pod is 10.244.N.2 and fd00:244:N::2. Services are the same as ECMP's with
 // lb.NAT. Packets in the overlay have at most 1450 bytes, all others 1500.
 func Pods(o PodsOptions) (Topology, error) {
-	if o.Balancers < 1 || o.Balancers > MaxBalancers {
-		return Topology{}, fmt.Errorf("topology pods: %d balancers: want 1 to %d", o.Balancers, MaxBalancers)
-	}
-	if o.Nodes < 1 || o.Nodes > MaxServers {
-		return Topology{}, fmt.Errorf("topology pods: %d nodes: want 1 to %d", o.Nodes, MaxServers)
+	err := cmp.Or(within("pods", o.Balancers, "balancers", 1, MaxBalancers), within("pods", o.Nodes, "nodes", 1, MaxServers))
+	if err != nil {
+		return Topology{}, err
 	}
 	c := cluster{site{forward: lb.NAT, balancers: o.Balancers, servers: o.Nodes}}
 	return c.draw(), nil
@@ -98,18 +97,18 @@ func (c *cluster) node(d *drawing, n int) {
 
 // pod draws the nth node's pod.
 func (c *cluster) pod(d *drawing, n int) {
-	name, own, gateway := podName(n), podAddresses(n, podNumber), podAddresses(n, 1)
-	d.Hosts = append(d.Hosts, Host{
-		Name: name, Role: Server,
-		Interfaces: []Interface{{Name: eth0, Addresses: podNetworks(n, podNumber)}},
-		Routes: []Route{
-			{Destination: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Gateways: gateway[:1]},
-			{Destination: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Gateways: gateway[1:]},
-		},
+	end := Interface{Name: eth0, Addresses: podNetworks(n, podNumber)}
+	d.Hosts = append(d.Hosts, podHost(podName(n), end, defaultVia(podAddresses(n, 1), "")))
+	d.Links = append(d.Links, Link{A: End{fmt.Sprintf("node%d", n), eth1}, B: End{podName(n), eth0}, MTU: podMTU})
+}
+
+// podHost is a pod that serves at its own addresses.
+func podHost(name string, end Interface, routes []Route) Host {
+	return Host{
+		Name: name, Role: Server, Interfaces: []Interface{end}, Routes: routes,
 		Files:     map[string]string{nginxConfig: nginxText(name, ownWebPort)},
-		Processes: []Process{nginx(), echo(name, own)},
-	})
-	d.Links = append(d.Links, Link{A: End{fmt.Sprintf("node%d", n), eth1}, B: End{name, eth0}, MTU: podMTU})
+		Processes: []Process{nginx(), echo(name, hostAddresses(end.Addresses))},
+	}
 }
 
 // balancerPods plus a balancer's number is the number of its network in the overlay,
@@ -122,9 +121,7 @@ func (c *cluster) join(h *Host, network int) {
 	device := Overlay{
 		Name: flannel, ID: podSegment, Local: c.underlay(network), MAC: overlayMAC(podSegment, network), MTU: podMTU,
 	}
-	for _, a := range podAddresses(network, 0) {
-		device.Addresses = append(device.Addresses, netip.PrefixFrom(a, a.BitLen()))
-	}
+	device.Addresses = hostPrefixes(podAddresses(network, 0))
 	for _, other := range c.networks() {
 		if other == network {
 			continue

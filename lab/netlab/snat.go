@@ -3,6 +3,7 @@
 package netlab
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -50,15 +51,11 @@ type SNATOptions struct {
 // reflector and the router only: its packets carry no port that would bring the answer
 // back through the node.
 func SNAT(o SNATOptions) (Topology, error) {
-	if o.Balancers < 1 || o.Balancers > MaxBalancers {
-		return Topology{}, fmt.Errorf("topology snat: %d balancers: want 1 to %d", o.Balancers, MaxBalancers)
+	err := cmp.Or(within("snat", o.Balancers, "balancers", 1, MaxBalancers), within("snat", o.Servers, "servers", 1, MaxServers))
+	if err != nil {
+		return Topology{}, err
 	}
-	if o.Servers < 1 || o.Servers > MaxServers {
-		return Topology{}, fmt.Errorf("topology snat: %d servers: want 1 to %d", o.Servers, MaxServers)
-	}
-	if o.Router == "" {
-		o.Router = FRR
-	}
+	o.Router = cmp.Or(o.Router, FRR)
 	if o.Router != FRR && o.Router != BIRD {
 		return Topology{}, fmt.Errorf("topology snat: router %q: want frr or bird", o.Router)
 	}
@@ -108,10 +105,6 @@ func (s *translated) draw() Topology {
 func (s *translated) announcer(n int) *bgp.Config {
 	c := s.peering.announcer(balancerNumber+n, true)
 	own := addresses(serviceNetwork, balancerNumber+n)
-	var prefixes []netip.Prefix
-	for _, vip := range vips() {
-		prefixes = append(prefixes, hostPrefix(vip))
-	}
-	c.Policies = []bgp.Policy{{Prefixes: prefixes, NextHop4: own[0], NextHop6: own[1]}}
+	c.Policies = []bgp.Policy{{Prefixes: hostPrefixes(vips()), NextHop4: own[0], NextHop6: own[1]}}
 	return c
 }
