@@ -23,7 +23,7 @@ func execute(t *testing.T, args ...string) (status int, stdout, stderr string) {
 func TestLabRefuses(t *testing.T) {
 	for command, want := range map[string]string{
 		"up":                            "accepts 1 arg(s), received 0",
-		"up nonsense":                   `unknown topology "nonsense": want ecmp, vlan, vxlan, pods, nodes, snat, cloud or balancer-pods`,
+		"up nonsense":                   `unknown topology "nonsense": want one of ecmp, vlan, vxlan, pods, nodes, snat, cloud, balancer-pods`,
 		"up ecmp --name A/b":            `bad name "A/b"`,
 		"up ecmp --balancers 0":         "0 balancers: want 1 to 80",
 		"up ecmp --servers 101":         "101 servers: want 1 to 100",

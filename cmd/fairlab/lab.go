@@ -3,13 +3,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -41,15 +41,43 @@ func newLabCommand(e env) *cobra.Command {
 	return cmd
 }
 
-// labOptions are the flags of "lab up".
-type labOptions struct {
-	name, forward, router, xdpMode    string
-	mtu, balancers, servers, second   int
-	reflector, dynamic, ipv6, foreign bool
+// labTopology is a topology that "lab up" builds.
+type labTopology struct {
+	name string
+	// flags are those that it takes, besides --name and --xdp-mode; nil: all.
+	flags []string
+	draw  func(netlab.ECMPOptions) (netlab.Topology, error)
+}
+
+// labTopologies are all, in the order of the help.
+func labTopologies() []labTopology {
+	type options = netlab.ECMPOptions
+	return []labTopology{
+		{"ecmp", nil, netlab.ECMP},
+		{"vlan", []string{}, func(options) (netlab.Topology, error) { return netlab.VLAN(), nil }},
+		{"vxlan", []string{"mtu"}, func(o options) (netlab.Topology, error) { return netlab.VXLAN(o.MTU), nil }},
+		{"pods", []string{"balancers", "servers"}, func(o options) (netlab.Topology, error) {
+			return netlab.Pods(netlab.PodsOptions{Balancers: o.Balancers, Nodes: o.Servers})
+		}},
+		{"nodes", []string{"balancers"}, func(o options) (netlab.Topology, error) {
+			return netlab.Nodes(netlab.NodesOptions{Nodes: o.Balancers})
+		}},
+		{"snat", []string{"balancers", "servers", "router"}, func(o options) (netlab.Topology, error) {
+			return netlab.SNAT(netlab.SNATOptions{Router: o.Router, Balancers: o.Balancers, Servers: o.Servers})
+		}},
+		{"cloud", []string{"forward", "balancers", "servers", "router"}, func(o options) (netlab.Topology, error) {
+			return netlab.Cloud(netlab.CloudOptions{Forward: o.Forward, Router: o.Router, Balancers: o.Balancers, Servers: o.Servers})
+		}},
+		{"balancer-pods", []string{"balancers", "servers", "second"}, func(o options) (netlab.Topology, error) {
+			return netlab.BalancerPods(netlab.BalancerPodsOptions{Nodes: o.Balancers, Second: o.Second, Servers: o.Servers})
+		}},
+	}
 }
 
 func newLabUpCommand(labs netlab.Labs) *cobra.Command {
-	var o labOptions
+	var o netlab.ECMPOptions
+	var name, xdpMode string
+	topologies := labTopologies()
 	cmd := &cobra.Command{
 		Use:   "up TOPOLOGY",
 		Short: "Build a lab and return when traffic flows",
@@ -66,97 +94,56 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
   balancer-pods
          snat with pods that have no other address, next to a balancer in the
          namespace of its node`,
-		Example:   "  fairlab lab up ecmp --name try --forward ipip",
-		Args:      cobra.ExactArgs(1),
-		ValidArgs: []string{"ecmp", "vlan", "vxlan", "pods", "nodes", "snat", "cloud", "balancer-pods"},
+		Example: "  fairlab lab up ecmp --name try --forward ipip",
+		Args:    cobra.ExactArgs(1),
+	}
+	for _, t := range topologies {
+		cmd.ValidArgs = append(cmd.ValidArgs, t.name)
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.name, "name", "", "name of the lab (default: the topology's)")
-	flags.StringVar(&o.forward, "forward", "l2dsr", "forwarding mode of ecmp: l2dsr, ipip, gue, vxlan, geneve or nat; of cloud also dsr, but not l2dsr")
-	flags.StringVar(&o.router, "router", "", "BGP implementation of the router: frr, bird or gobgp in ecmp (default: static routes), frr or bird in snat (default: frr), frr in cloud (default: static routes)")
-	flags.BoolVar(&o.reflector, "reflector", false, "put a BGP route reflector between the router and the balancers of ecmp")
-	flags.BoolVar(&o.dynamic, "dynamic", false, "make the router of ecmp accept any BGP neighbour")
-	flags.BoolVar(&o.ipv6, "peer-ipv6", false, "use IPv6 for all BGP sessions of ecmp")
-	flags.BoolVar(&o.foreign, "foreign", false, "add a server to ecmp that announces VIPs by ExaBGP")
-	flags.IntVar(&o.second, "second", 0, "number of balancers of ecmp, or nodes of balancer-pods, that also serve a second pair of VIPs")
-	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the links to balancers and servers, of ecmp and vxlan (default: for clients' full packets with outer headers)")
-	flags.StringVar(&o.xdpMode, "xdp-mode", "auto", "where the balancers' programs run: native, generic or auto")
-	flags.IntVar(&o.balancers, "balancers", 3, "number of balancers of ecmp, pods, nodes, snat and cloud, and of nodes of balancer-pods with a pod")
-	flags.IntVar(&o.servers, "servers", 4, "number of servers of ecmp, snat, cloud and balancer-pods, and of nodes with a pod of pods")
+	flags.StringVar(&name, "name", "", "name of the lab (default: the topology's)")
+	flags.TextVar(&o.Forward, "forward", lb.L2DSR, "forwarding mode of ecmp: l2dsr, ipip, gue, vxlan, geneve or nat; of cloud also dsr, but not l2dsr")
+	flags.StringVar((*string)(&o.Router), "router", "", "BGP implementation of the router: frr, bird or gobgp in ecmp (default: static routes), frr or bird in snat (default: frr), frr in cloud (default: static routes)")
+	flags.BoolVar(&o.Reflector, "reflector", false, "put a BGP route reflector between the router and the balancers of ecmp")
+	flags.BoolVar(&o.Dynamic, "dynamic", false, "make the router of ecmp accept any BGP neighbour")
+	flags.BoolVar(&o.PeerIPv6, "peer-ipv6", false, "use IPv6 for all BGP sessions of ecmp")
+	flags.BoolVar(&o.Foreign, "foreign", false, "add a server to ecmp that announces VIPs by ExaBGP")
+	flags.IntVar(&o.Second, "second", 0, "number of balancers of ecmp, or nodes of balancer-pods, that also serve a second pair of VIPs")
+	flags.IntVar(&o.MTU, "mtu", 0, "MTU of the links to balancers and servers, of ecmp and vxlan (default: for clients' full packets with outer headers)")
+	flags.StringVar(&xdpMode, "xdp-mode", "auto", "where the balancers' programs run: native, generic or auto")
+	flags.IntVar(&o.Balancers, "balancers", 3, "number of balancers of ecmp, pods, nodes, snat and cloud, and of nodes of balancer-pods with a pod")
+	flags.IntVar(&o.Servers, "servers", 4, "number of servers of ecmp, snat, cloud and balancer-pods, and of nodes with a pod of pods")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkLabFlags(flags, args[0]); err != nil {
+		i := slices.IndexFunc(topologies, func(t labTopology) bool { return t.name == args[0] })
+		if i < 0 {
+			return cli.Usagef("unknown topology %q: want one of %s", args[0], strings.Join(cmd.ValidArgs, ", "))
+		}
+		if err := topologies[i].checkFlags(flags); err != nil {
 			return cli.Usage(err)
 		}
-		topology, err := o.topology(args[0])
+		topology, err := topologies[i].draw(o)
 		if err != nil {
 			return cli.Usage(err)
 		}
-		topology.SetXDPMode(o.xdpMode)
-		if o.name == "" {
-			o.name = args[0]
-		}
-		lab, err := labs.Up(cmd.Context(), o.name, topology)
+		topology.SetXDPMode(xdpMode)
+		lab, err := labs.Up(cmd.Context(), cmp.Or(name, args[0]), topology)
 		if err != nil {
 			return err
 		}
-		labs.Progress(fmt.Sprintf("%s is up in %s", o.name, lab.Dir()))
+		labs.Progress(fmt.Sprintf("%s is up in %s", lab.State().Name, lab.Dir()))
 		return nil
 	}
 	return cmd
 }
 
-// checkLabFlags returns an error if a flag is given that the topology doesn't have.
-func checkLabFlags(flags *pflag.FlagSet, topology string) (err error) {
-	takes := map[string][]string{"vlan": {}, "vxlan": {"mtu"}, "pods": {"balancers", "servers"}, "nodes": {"balancers"}, "snat": {"balancers", "servers", "router"}, "cloud": {"forward", "balancers", "servers", "router"}, "balancer-pods": {"balancers", "servers", "second"}}
+// checkFlags returns an error if a flag is given that the topology doesn't have.
+func (t labTopology) checkFlags(flags *pflag.FlagSet) (err error) {
 	flags.Visit(func(f *pflag.Flag) {
-		if others, limited := takes[topology]; limited && f.Name != "name" && f.Name != "xdp-mode" && !slices.Contains(others, f.Name) {
-			err = fmt.Errorf("topology %s takes no --%s", topology, f.Name)
+		if t.flags != nil && f.Name != "name" && f.Name != "xdp-mode" && !slices.Contains(t.flags, f.Name) {
+			err = fmt.Errorf("topology %s takes no --%s", t.name, f.Name)
 		}
 	})
 	return err
-}
-
-func (o labOptions) topology(name string) (netlab.Topology, error) {
-	fairlab, err := os.Executable()
-	if err != nil {
-		return netlab.Topology{}, err
-	}
-	gobgpd := filepath.Join(filepath.Dir(fairlab), "gobgpd") // "make gobgpd"
-	if _, err := os.Stat(gobgpd); err != nil {
-		gobgpd = ""
-	}
-	var forward lb.Forward
-	if err := forward.UnmarshalText([]byte(o.forward)); err != nil {
-		return netlab.Topology{}, err
-	}
-	switch name {
-	case "ecmp":
-		return netlab.ECMP(netlab.ECMPOptions{
-			Forward: forward, MTU: o.mtu, Balancers: o.balancers, Servers: o.servers,
-			Second: o.second, Router: netlab.RouterKind(o.router), Reflector: o.reflector, Dynamic: o.dynamic,
-			PeerIPv6: o.ipv6, Foreign: o.foreign, GoBGPD: gobgpd,
-		})
-	case "vlan":
-		return netlab.VLAN(), nil
-	case "vxlan":
-		return netlab.VXLAN(o.mtu), nil
-	case "pods":
-		return netlab.Pods(netlab.PodsOptions{Balancers: o.balancers, Nodes: o.servers})
-	case "nodes":
-		return netlab.Nodes(netlab.NodesOptions{Nodes: o.balancers})
-	case "snat":
-		return netlab.SNAT(netlab.SNATOptions{
-			Router: netlab.RouterKind(o.router), Balancers: o.balancers, Servers: o.servers,
-		})
-	case "cloud":
-		return netlab.Cloud(netlab.CloudOptions{
-			Forward: forward, Router: netlab.RouterKind(o.router), Balancers: o.balancers, Servers: o.servers,
-		})
-	case "balancer-pods":
-		return netlab.BalancerPods(netlab.BalancerPodsOptions{Nodes: o.balancers, Second: o.second, Servers: o.servers})
-	default:
-		return netlab.Topology{}, fmt.Errorf("unknown topology %q: want ecmp, vlan, vxlan, pods, nodes, snat, cloud or balancer-pods", name)
-	}
 }
 
 func newLabDownCommand(labs netlab.Labs) *cobra.Command {
