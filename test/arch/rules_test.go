@@ -15,7 +15,7 @@ import (
 // A type with more methods, or a folder with more code files, has more than one
 // purpose.
 const (
-	maxMethods = 40
+	maxMethods = 30
 	maxFiles   = 40
 )
 

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,16 +22,6 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/netlab"
 )
-
-// Changed returns the services of the lab after change was applied to each.
-func (l *Lab) Changed(change func(s *lb.Service)) []lb.Service {
-	all := slices.Clone(l.Topology.Services)
-	for i := range all {
-		all[i].Backends = slices.Clone(all[i].Backends)
-		change(&all[i])
-	}
-	return all
-}
 
 // Exits counts the packets of a balancer by exit.
 type Exits map[string]uint64
@@ -122,11 +111,6 @@ func (l *Lab) Configure(t *testing.T, services []lb.Service) {
 			return s.Config.Digest == want && int(s.Services.Programmed) == len(services)
 		})
 	}
-}
-
-// Config returns the configuration file of a balancer with other services.
-func (l *Lab) Config(host string, services []lb.Service) string {
-	return l.Topology.Host(host).Agent.With(services).YAML()
 }
 
 // Write replaces the configuration file of a balancer.

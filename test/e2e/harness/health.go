@@ -34,12 +34,6 @@ func (l *Lab) AwaitHealth(t *testing.T, services []string, want ...observe.Healt
 	}
 }
 
-// Service returns the service of the lab with that name.
-func (l *Lab) Service(name string) *lb.Service {
-	i := slices.IndexFunc(l.Topology.Services, func(s lb.Service) bool { return s.Name == name })
-	return &l.Topology.Services[i]
-}
-
 // Checked adds a health check to the services "web" and "web6" of a topology.
 func Checked(topology netlab.Topology) netlab.Topology {
 	for i := range topology.Services {
@@ -64,18 +58,6 @@ var (
 		Type: lb.HealthHTTP, Path: "/", Interval: 5 * time.Second, Timeout: 5 * time.Second, Rise: 1, Fall: 3,
 	}
 )
-
-// Checked returns the lab's services; web services have a health check and reject
-// clients while no backend is in use.
-func (l *Lab) Checked(check lb.HealthCheck) []lb.Service {
-	services := slices.Clone(l.Topology.Services)
-	for i := range services {
-		if s := &services[i]; s.Protocol == lb.TCP {
-			s.Health, s.Unavailable = &check, lb.Reject
-		}
-	}
-	return services
-}
 
 // AwaitInUse waits until each balancer uses that many backends of both web services, and
 // returns how long it took.

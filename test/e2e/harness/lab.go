@@ -54,7 +54,7 @@ const commandLimit = 5 * time.Minute
 // Lab is a topology that is up.
 type Lab struct {
 	*netlab.Lab
-	Topology netlab.Topology
+	Drawn
 }
 
 // ECMP is the lab "ecmp" with three balancers and four servers.
@@ -82,7 +82,7 @@ func BringUp(t *testing.T, label string, topology netlab.Topology) *Lab {
 // Adopt has a lab that is up taken down when the test ends.
 func Adopt(t *testing.T, up *netlab.Lab, topology netlab.Topology) *Lab {
 	t.Helper()
-	l := &Lab{up, topology}
+	l := &Lab{up, Drawn{topology}}
 	t.Cleanup(func() {
 		checkRaces(t, l)
 		if t.Failed() {
@@ -161,17 +161,6 @@ var statExecutables = sync.OnceValue(func() error {
 // Hosts returns the hosts of a role.
 func (l *Lab) Hosts(role netlab.Role) []netlab.HostState {
 	return slices.DeleteFunc(l.State().Hosts, func(h netlab.HostState) bool { return h.Role != role })
-}
-
-// Process returns the process of the topology with that name in a host.
-func (l *Lab) Process(t *testing.T, host, name string) netlab.Process {
-	t.Helper()
-	processes := l.Topology.Host(host).Processes
-	i := slices.IndexFunc(processes, func(p netlab.Process) bool { return p.Name == name })
-	if i < 0 {
-		t.Fatalf("%s runs no %s", host, name)
-	}
-	return processes[i]
 }
 
 // Run runs a command in a host, which has to succeed, and returns its output.

@@ -4,7 +4,6 @@ package harness
 
 import (
 	"encoding/json"
-	"net/netip"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -64,12 +63,6 @@ func (l *Lab) FRR(t *testing.T, command string, into any) {
 	if err != nil {
 		t.Fatalf("%s: %v: %s", command, err, out)
 	}
-}
-
-// Address returns the address of a host in the network of router and balancers.
-func (l *Lab) Address(host string) netip.Addr {
-	interfaces := l.Topology.Host(host).Interfaces
-	return interfaces[len(interfaces)-1].Addresses[0].Addr()
 }
 
 // ReceivedRoutes returns the balancers whose route the router has received, by prefix.

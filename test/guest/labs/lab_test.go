@@ -72,7 +72,7 @@ func ecmp(t *testing.T, forward lb.Forward, servers int) netlab.Topology {
 // bringUp builds a lab with a kind of data plane and returns when the agent is ready.
 func bringUp(t *testing.T, kind, label string, topology netlab.Topology) lab {
 	t.Helper()
-	l := lab{&harness.Lab{Topology: topology}, kind}
+	l := lab{&harness.Lab{Drawn: harness.Drawn{Topology: topology}}, kind}
 	l.writeFile(topology.Services)
 	l.Lab = harness.BringUp(t, label, topology)
 	l.awaitAgent(t)
