@@ -3,16 +3,15 @@
 package netlab
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
-	"os/user"
+	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -134,18 +133,10 @@ func Chown(dir, owner string) error {
 	if owner == "" {
 		return nil
 	}
-	account, err := user.Lookup(owner)
-	if err != nil {
-		return err
+	if output, err := exec.Command("chown", "-R", owner+":", dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(output))
 	}
-	uid, err1 := strconv.Atoi(account.Uid)
-	gid, err2 := strconv.Atoi(account.Gid)
-	if err := errors.Join(err1, err2); err != nil {
-		return err
-	}
-	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		return errors.Join(err, os.Lchown(path, uid, gid))
-	})
+	return nil
 }
 
 func (b *builder) startProcesses(host *Host) error {

@@ -156,7 +156,7 @@ func (l loads) stop() (counts map[family]bench.Counts, err error) {
 
 // effect is what one fault did to one family.
 type effect struct {
-	trial trial
+	trial *trial
 	// outage is from the cause to the last packet that the router sent to the balancer.
 	outage time.Duration
 	// during counts until the table had been right for a while, after from before the repair.
@@ -203,14 +203,13 @@ func (t *testbed) measureFault(ctx context.Context, f fault, n int, aftermath ti
 
 // observeFault injects a fault and observes the table until it has been right for a
 // while.
-func (t *testbed) observeFault(ctx context.Context, f fault, n int, aftermath time.Duration) (map[family]trial, error) {
-	left := slices.Clone(t.fleet)
-	w := window{limit: faultLimit, subject: n}
+func (t *testbed) observeFault(ctx context.Context, f fault, n int, aftermath time.Duration) (window, error) {
+	left, subject := slices.Clone(t.fleet), n
 	if !f.stays {
-		left[n], w.subject = stopped, noSubject
+		left[n], subject = stopped, noSubject
 	}
-	w.before, w.after = t.tables(t.fleet), t.tables(left)
-	if err := t.openWindow(&w); err != nil {
+	w, err := t.openWindow(left, faultLimit, subject)
+	if err != nil {
 		return nil, err
 	}
 	if err := f.inject(ctx, n); err != nil {
@@ -221,10 +220,10 @@ func (t *testbed) observeFault(ctx context.Context, f fault, n int, aftermath ti
 			return nil, err
 		}
 	}
-	if err := t.followForGood(ctx, &w, aftermath); err != nil {
+	if err := t.followForGood(ctx, w, aftermath); err != nil {
 		return nil, err
 	}
-	return t.closeWindow(&w)
+	return w, t.closeWindow(w)
 }
 
 // recoverFault repairs a fault and waits until the tables have been as before for a while.

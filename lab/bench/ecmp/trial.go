@@ -108,37 +108,36 @@ func (t *trial) foreign(table netlab.Hops) string {
 	return ""
 }
 
-// window is the observation of the tables of all prefixes after one cause.
-type window struct {
-	// cause is when the window was opened, right before the change.
-	cause time.Time
-	// before and after are the right tables, first the actual ones at the cause.
-	before, after, first map[netip.Prefix]netlab.Hops
-	// limit is the longest delay that isn't wrong.
-	limit time.Duration
-	// subject is the number of a balancer that may be absent; noSubject: none.
-	subject int
-}
+// window is the observation of the tables of all families after one cause.
+type window map[family]*trial
 
 // noSubject isn't a balancer's number.
 const noSubject = -1
 
-// openWindow begins a window and discards earlier events.
-func (t *testbed) openWindow(w *window) error {
+// openWindow begins a window, right before the fleet changes, and discards earlier events.
+// The subject is the number of a balancer that may be absent.
+func (t *testbed) openWindow(after fleet, limit time.Duration, subject int) (window, error) {
 	_, err := t.routes.Take()
-	w.cause, w.first = time.Now(), map[netip.Prefix]netlab.Hops{}
-	for prefix := range w.after {
-		w.first[prefix] = t.routes.Hops(prefix)
+	w, cause, before := window{}, time.Now(), t.tables(t.fleet)
+	for f, prefix := range t.vips {
+		w[f] = &trial{cause: cause, before: before[prefix], after: t.tables(after)[prefix], first: t.routes.Hops(prefix), limit: limit}
+		if subject != noSubject {
+			w[f].subject = t.gateway(f, subject)
+		}
 	}
-	return err
+	return w, err
 }
 
 // follow waits until the tables are right, or are later than the limit allows.
-func (t *testbed) follow(ctx context.Context, w *window) error {
-	enough, cancel := context.WithTimeout(ctx, w.limit+limit)
+func (t *testbed) follow(ctx context.Context, w window) error {
+	enough, cancel := context.WithDeadline(ctx, w[ipv4].cause.Add(w[ipv4].limit+limit))
 	defer cancel()
+	want := map[netip.Prefix]netlab.Hops{}
+	for f, one := range w {
+		want[t.vips[f]] = one.after
+	}
 	// The trials report tables that stay wrong.
-	if err := t.routes.Await(enough, w.after); err != nil && enough.Err() == nil {
+	if err := t.routes.Await(enough, want); err != nil && enough.Err() == nil {
 		return err
 	}
 	return ctx.Err()
@@ -146,15 +145,7 @@ func (t *testbed) follow(ctx context.Context, w *window) error {
 
 // followForGood waits until the tables have stayed right for a while, or are later
 // than the limit allows.
-func (t *testbed) followForGood(ctx context.Context, w *window, while time.Duration) error {
-	right := func() bool {
-		for prefix, want := range w.after {
-			if !slices.Equal(t.routes.Hops(prefix), want) {
-				return false
-			}
-		}
-		return true
-	}
+func (t *testbed) followForGood(ctx context.Context, w window, while time.Duration) error {
 	for {
 		if err := t.follow(ctx, w); err != nil {
 			return err
@@ -162,32 +153,27 @@ func (t *testbed) followForGood(ctx context.Context, w *window, while time.Durat
 		if err := netlab.Sleep(ctx, while); err != nil {
 			return err
 		}
-		if right() || time.Since(w.cause) > w.limit {
+		right := true
+		for f, one := range w {
+			right = right && slices.Equal(t.routes.Hops(t.vips[f]), one.after)
+		}
+		if right || time.Since(w[ipv4].cause) > w[ipv4].limit {
 			return nil
 		}
 	}
 }
 
-// closeWindow ends the window and returns the histories of the tables.
-func (t *testbed) closeWindow(w *window) (map[family]trial, error) {
+// closeWindow ends the window, whose trials have the histories of the tables then.
+func (t *testbed) closeWindow(w window) error {
 	events, err := t.routes.Take()
-	if err != nil {
-		return nil, err
-	}
-	trials, end := map[family]trial{}, time.Now()
-	for family, prefix := range t.vips {
-		one := trial{
-			cause: w.cause, end: end, before: w.before[prefix], after: w.after[prefix], first: w.first[prefix], limit: w.limit,
-		}
-		if w.subject != noSubject {
-			one.subject = t.gateway(family, w.subject)
-		}
+	end := time.Now()
+	for f, one := range w {
+		one.end = end
 		for _, e := range events {
-			if e.Prefix == prefix {
+			if e.Prefix == t.vips[f] {
 				one.events = append(one.events, e)
 			}
 		}
-		trials[family] = one
 	}
-	return trials, nil
+	return err
 }

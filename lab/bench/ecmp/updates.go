@@ -47,8 +47,7 @@ func (t *testbed) measureUpdates(ctx context.Context) error {
 		}
 		u.changes++
 		for _, f := range families() {
-			trial := trials[f]
-			o := trial.judge()
+			o := trials[f].judge()
 			u.families[f].add(c.action, o)
 			t.logOutcome(u.changes, c, f, o)
 		}
@@ -62,17 +61,18 @@ func (t *testbed) measureUpdates(ctx context.Context) error {
 
 // try makes a change and observes the tables until they have been right for a
 // while, or are too late, and the next change is due.
-func (t *testbed) try(ctx context.Context, c change, next time.Time, random *rand.Rand) (map[family]trial, error) {
-	w := window{before: t.tables(t.fleet), after: t.tables(t.fleet.after(c)), limit: limit, subject: noSubject}
+func (t *testbed) try(ctx context.Context, c change, next time.Time, random *rand.Rand) (window, error) {
+	allowed := limit
 	if c.action == start {
-		w.limit = startLimit
+		allowed = startLimit
 	}
-	if err := t.openWindow(&w); err != nil {
+	w, err := t.openWindow(t.fleet.after(c), allowed, noSubject)
+	if err != nil {
 		return nil, err
 	}
 	group, working := errgroup.WithContext(ctx)
 	group.Go(func() error { return t.apply(working, c) })
-	group.Go(func() error { return t.follow(working, &w) })
+	group.Go(func() error { return t.follow(working, w) })
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (t *testbed) try(ctx context.Context, c change, next time.Time, random *ran
 	if err := netlab.Sleep(ctx, max(still, time.Until(next))); err != nil {
 		return nil, err
 	}
-	return t.closeWindow(&w)
+	return w, t.closeWindow(w)
 }
 
 func (t *testbed) logOutcome(number int, c change, f family, o outcome) {
