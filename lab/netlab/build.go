@@ -61,7 +61,7 @@ func (b *builder) network(host *Host) error {
 		err = n.batch("bridge", host.forwarding())
 	}
 	if err == nil && host.Rules != "" {
-		err = n.run(host.Rules, "nft", "-f", "-")
+		err = n.feed(host.Rules, "nft", "-f", "-")
 	}
 	return err
 }

@@ -25,7 +25,7 @@ func TestFailureRemovesEverything(t *testing.T) {
 		},
 		"route": {
 			func(tp *Topology) { tp.Hosts[2].Routes[0].Gateways = []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
-			"host server1: route add 0.0.0.0/0 via 192.0.2.1: ip: ",
+			"host server1: route add 0.0.0.0/0 via 192.0.2.1: ",
 		},
 		"rules": {
 			func(tp *Topology) { tp.Host("router").Rules = "nonsense" },

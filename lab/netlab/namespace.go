@@ -67,20 +67,27 @@ func (n namespace) do(fn func() error) error {
 	})
 }
 
-// run runs a program with an input, in the namespace.
-func (n namespace) run(input string, args ...string) error {
-	cmd := exec.Command(args[0], args[1:]...)
-	var output bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &output, &output
+// run runs a command in the namespace and returns its output. The error of one that fails
+// has its error output.
+func (n namespace) run(cmd *exec.Cmd) (stdout string, err error) {
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
 	// A child is born in the namespace of the thread that forks it.
-	err := n.do(cmd.Start)
-	if err == nil {
+	if err = n.do(cmd.Start); err == nil {
 		err = cmd.Wait()
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w: %s", args[0], err, bytes.TrimSpace(output.Bytes()))
+		err = fmt.Errorf("%q: %w: %s", cmd.Args, err, bytes.TrimSpace(errs.Bytes()))
 	}
-	return nil
+	return out.String(), err
+}
+
+// feed runs a program that reads commands.
+func (n namespace) feed(input string, args ...string) error {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdin = strings.NewReader(input)
+	_, err := n.run(cmd)
+	return err
 }
 
 // batch runs the commands of ip(8) or bridge(8) in the namespace.
@@ -88,7 +95,7 @@ func (n namespace) batch(program string, c commands) error {
 	if len(c) == 0 {
 		return nil
 	}
-	err := n.run(strings.Join(c, "\n"), program, "-batch", "-")
+	err := n.feed(strings.Join(c, "\n"), program, "-batch", "-")
 	if err == nil {
 		return nil
 	}

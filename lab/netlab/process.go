@@ -310,13 +310,9 @@ func (l *Lab) Run(ctx context.Context, host string, args ...string) (stdout stri
 		return "", fmt.Errorf("lab %s: no host %s", l.state.Name, host)
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	var out, errs bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr = h.Directory, &out, &errs
-	if err = l.Do(host, cmd.Start); err == nil {
-		err = cmd.Wait()
+	cmd.Dir = h.Directory
+	if stdout, err = namespace(h.Namespace).run(cmd); err != nil {
+		err = fmt.Errorf("%s: %w", host, err)
 	}
-	if err != nil {
-		err = fmt.Errorf("%s: %q: %w: %s", host, args, err, &errs)
-	}
-	return out.String(), err
+	return stdout, err
 }

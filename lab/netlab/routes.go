@@ -92,7 +92,7 @@ type Routes struct {
 	state    wait.Value[routeState]
 }
 
-// routeState is what a Routes has seen.
+// routeState is the present state and the history of a Routes.
 type routeState struct {
 	routes  map[routeKey]Hops
 	current map[netip.Prefix]Hops
@@ -142,7 +142,7 @@ func (r *Routes) open() (err error) {
 		return err
 	}
 	r.list()
-	_, err = r.Take() // the initial state is no event
+	_, err = r.Take() // the initial state isn't an event
 	objects := make(chan struct{}, 1)
 	r.running.Go(func() { r.followNexthops(objects) })
 	r.running.Go(func() { r.follow(updates, objects) })

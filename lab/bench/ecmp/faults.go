@@ -154,7 +154,7 @@ func (l loads) stop() (counts map[family]bench.Counts, err error) {
 	return counts, err
 }
 
-// effect is what one fault did to one family.
+// effect has the measurements of one fault and one family.
 type effect struct {
 	trial *trial
 	// outage is from the cause to the last packet that the router sent to the balancer.
