@@ -22,15 +22,13 @@ type packets map[string]map[string]uint64
 // forwarded reads the counters of all balancers.
 func (s show) forwarded(ctx context.Context) (packets, error) {
 	names := map[netip.Addr]string{}
-	for _, h := range s.lab.State().Hosts {
-		if h.Role == netlab.Server {
-			for _, a := range h.Addresses {
-				names[a] = h.Name
-			}
+	for _, h := range s.lab.Hosts(netlab.Server) {
+		for _, a := range h.Addresses {
+			names[a] = h.Name
 		}
 	}
 	all := packets{}
-	for _, h := range s.balancers() {
+	for _, h := range s.lab.Hosts(netlab.Balancer) {
 		backends, err := netlab.Decode[[]observe.Backend](control.Dial(h.Socket).Backends(ctx, ""))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", h.Name, err)
@@ -84,7 +82,7 @@ func (p packets) print(out io.Writer) {
 // refused: servers' answers would be such packets. Packets of BGP and BFD aren't,
 // and clients' requests don't reach the kernel.
 func (s show) passed(ctx context.Context) (sum uint64, err error) {
-	for _, h := range s.balancers() {
+	for _, h := range s.lab.Hosts(netlab.Balancer) {
 		text, err := s.lab.Run(ctx, h.Name, "nstat", "--ignore", "--zeros", "--noupdate", "--json")
 		counters, err := netlab.Decode[struct{ Kernel map[string]uint64 }]([]byte(text), err)
 		if err != nil {

@@ -178,7 +178,7 @@ func (s show) without(n int) []lb.Service {
 
 // configure configures services on every balancer and waits until they are programmed.
 func (s show) configure(ctx context.Context, services []lb.Service) error {
-	for _, host := range s.balancers() {
+	for _, host := range s.lab.Hosts(netlab.Balancer) {
 		started := time.Now()
 		if err := host.Configure(ctx, s.topology.Host(host.Name).Agent.With(services)); err != nil {
 			return err
@@ -188,17 +188,13 @@ func (s show) configure(ctx context.Context, services []lb.Service) error {
 	return nil
 }
 
-func (s show) balancers() []netlab.HostState {
-	return slices.DeleteFunc(s.lab.State().Hosts, func(h netlab.HostState) bool { return h.Role != netlab.Balancer })
-}
-
 // routes shows how the router learns the routes to the VIPs.
 func (s show) routes(ctx context.Context) error {
 	s.print("\n== The balancers announce the VIPs by BGP; FRR puts them into the router's kernel")
 	if err := s.showTable(); err != nil {
 		return err
 	}
-	for _, h := range s.balancers() {
+	for _, h := range s.lab.Hosts(netlab.Balancer) {
 		if err := s.awaitBFD(ctx, h.Name); err != nil {
 			return err
 		}

@@ -87,7 +87,7 @@ func (s show) awaitVictim(ctx context.Context, used bool) error {
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	addresses := s.lab.State().Host(victim).Addresses
-	for _, h := range s.balancers() {
+	for _, h := range s.lab.Hosts(netlab.Balancer) {
 		err := netlab.Await(ctx, func() error {
 			backends, err := netlab.Decode[[]observe.Backend](control.Dial(h.Socket).Backends(ctx, "web"))
 			for _, b := range backends {

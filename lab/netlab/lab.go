@@ -167,6 +167,11 @@ func (l *Lab) State() State {
 	return s
 }
 
+// Hosts returns the hosts of a role.
+func (l *Lab) Hosts(role Role) []HostState {
+	return slices.DeleteFunc(l.State().Hosts, func(h HostState) bool { return h.Role != role })
+}
+
 // Down stops all processes in the lab's namespaces and removes the lab. If something
 // can't be removed the lab stays listed, and Down can be called again.
 func (l *Lab) Down(ctx context.Context) error {

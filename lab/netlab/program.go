@@ -14,10 +14,12 @@ import (
 // of make.
 var install = map[string]string{
 	"bird":     "Debian package bird2",
+	"bridge":   "Debian package iproute2",
 	"exabgp":   "Debian package exabgp",
 	fairlab:    "make build",
 	fairlead:   "make build",
 	"gobgpd":   "make gobgpd",
+	"ip":       "Debian package iproute2",
 	"iptables": "Debian package iptables",
 	"mariadbd": "Debian package mariadb-server",
 	"nft":      "Debian package nftables",
@@ -53,9 +55,13 @@ func CheckPrograms(programs ...string) error {
 
 // Programs are those that Up and the hosts run, by name or path.
 func (t *Topology) Programs() (programs []string) {
+	programs = []string{"ip"}
 	for _, h := range t.Hosts {
 		if h.Rules != "" {
 			programs = append(programs, "nft")
+		}
+		if len(h.forwarding()) > 0 {
+			programs = append(programs, "bridge")
 		}
 		for _, p := range h.Processes {
 			programs = append(programs, p.program())

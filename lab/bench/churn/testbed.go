@@ -74,8 +74,9 @@ func (s *service) configured() []lb.Service {
 type testbed struct {
 	*netlab.Lab
 	topology netlab.Topology
-	// balancers are the hosts that aren't lost.
+	// balancers are the hosts that aren't lost, lost is the other one, if any.
 	balancers []string
+	lost      string
 	services  []*service
 	deaths    bench.Deaths
 }
@@ -303,27 +304,21 @@ const (
 // loseBalancer cuts the link of the last balancer. It returns when the router
 // doesn't use it any more.
 func (t *testbed) loseBalancer(ctx context.Context) error {
-	lost := t.balancers[len(t.balancers)-1]
-	if err := t.Cut(lost); err != nil {
+	last := len(t.balancers) - 1
+	t.balancers, t.lost = t.balancers[:last], t.balancers[last]
+	if err := t.Cut(t.lost); err != nil {
 		return err
 	}
-	t.balancers = t.balancers[:len(t.balancers)-1]
 	return t.awaitRoutes(ctx)
 }
 
 // recoverBalancer mends the link of the lost balancer and returns when the router
 // uses it again.
 func (t *testbed) recoverBalancer(ctx context.Context) error {
-	var lost string
-	for _, h := range t.topology.Hosts {
-		if h.Role == netlab.Balancer && !slices.Contains(t.balancers, h.Name) {
-			lost = h.Name
-		}
-	}
-	if err := t.Mend(lost); err != nil {
+	if err := t.Mend(t.lost); err != nil {
 		return err
 	}
-	t.balancers = append(t.balancers, lost)
+	t.balancers = append(t.balancers, t.lost)
 	return t.awaitRoutes(ctx)
 }
 

@@ -90,13 +90,11 @@ func newTestbed(ctx context.Context, c *Config, setting Setting, report *bench.R
 	for _, service := range t.topology.Services {
 		t.vips[familyOf(service.Address)] = netip.PrefixFrom(service.Address, service.Address.BitLen())
 	}
-	for _, h := range t.topology.Hosts {
-		if h.Role == netlab.Balancer {
-			t.names = append(t.names, h.Name)
-		}
-	}
 	if t.Lab, err = c.Labs.Up(ctx, c.Name+"-"+setting.slug(), t.topology); err != nil {
 		return nil, err
+	}
+	for _, h := range t.Hosts(netlab.Balancer) {
+		t.names = append(t.names, h.Name)
 	}
 	if err := t.observe(); err != nil {
 		return nil, errors.Join(err, t.close(ctx))

@@ -158,11 +158,6 @@ var statExecutables = sync.OnceValue(func() error {
 	return nil
 })
 
-// Hosts returns the hosts of a role.
-func (l *Lab) Hosts(role netlab.Role) []netlab.HostState {
-	return slices.DeleteFunc(l.State().Hosts, func(h netlab.HostState) bool { return h.Role != role })
-}
-
 // Run runs a command in a host, which has to succeed, and returns its output.
 func (l *Lab) Run(t *testing.T, host string, args ...string) string {
 	t.Helper()
