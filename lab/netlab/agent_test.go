@@ -52,15 +52,12 @@ func TestAgentConfig(t *testing.T) {
 	}
 	vlan, vxlan := netlab.VLAN(), netlab.VXLAN(0)
 	announced := *ecmp.Host("lb1").Agent
-	preference, med := uint32(200), uint32(10)
+	med := uint32(10)
 	announced.BGP.Peers[0].Password = bgp.Secret{Env: "KEY"}
 	t.Setenv("KEY", "secret")
 	announced.BGP.Policies = []bgp.Policy{{
 		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, Aggregate: true, NextHop4: netip.MustParseAddr("10.0.2.9"),
-		Attributes: bgp.Attributes{
-			Communities: []bgp.Community{65021<<16 | 100}, LargeCommunities: []bgp.LargeCommunity{{65021, 1, 2}},
-			LocalPreference: &preference, MED: &med, Prepend: 2, LinkBandwidth: 1000,
-		},
+		Attributes: bgp.Attributes{MED: &med},
 	}}
 	everything := netlab.AgentSettings{Node: "lb1", Services: []lb.Service{{
 		Name:    "h3",

@@ -67,8 +67,7 @@ func bgpSection(c *bgp.Config) yaml.MapSlice {
 
 func peerSection(p *bgp.Peer) yaml.MapSlice {
 	return mapping(
-		"address", p.Address, "asn", p.ASN, "port", p.Port, "localAddress", p.LocalAddress, "passive", p.Passive,
-		"multihop", p.Multihop, "ttlSecurity", p.TTLSecurity, "holdTime", &p.HoldTime, "restartTime", &p.RestartTime,
+		"address", p.Address, "asn", p.ASN, "ttlSecurity", p.TTLSecurity, "holdTime", &p.HoldTime, "restartTime", &p.RestartTime,
 		"bfd", bfdSection(p.BFD), "passwordFile", p.Password.File, "passwordEnv", p.Password.Env,
 	)
 }
@@ -81,17 +80,7 @@ func bfdSection(b *bgp.BFD) yaml.MapSlice {
 }
 
 func policySection(p *bgp.Policy) yaml.MapSlice {
-	var communities []string
-	for _, c := range p.Communities {
-		communities = append(communities, c.String())
-	}
-	for _, c := range p.LargeCommunities {
-		communities = append(communities, c.String())
-	}
-	const bitsPerByte = 8
 	return mapping(
-		"prefixes", p.Prefixes, "vlan", p.VLAN, "aggregate", p.Aggregate, "nextHop4", p.NextHop4, "nextHop6", p.NextHop6,
-		"communities", communities, "localPreference", p.LocalPreference, "med", p.MED, "prepend", p.Prepend,
-		"linkBandwidth", int64(p.LinkBandwidth*bitsPerByte),
+		"prefixes", p.Prefixes, "vlan", p.VLAN, "aggregate", p.Aggregate, "nextHop4", p.NextHop4, "nextHop6", p.NextHop6, "med", p.MED,
 	)
 }
