@@ -190,19 +190,15 @@ func evict(s State) error {
 	return errors.Join(errs...)
 }
 
-// A router hashes flows by the five-tuple of their packets. Policy 1 does so only if
-// the kernel has no hash of the packet yet: here it has the hash of the sender's
-// socket, which other packets of the flow lack, such as a reset after the socket was
-// closed.
-const (
-	multipathCustom    = "3"
-	multipathFiveTuple = "55" // 0x37: both addresses, protocol, both ports
-)
-
 // tune sets a host's sysctls, before interfaces inherit the values of "default".
 // Sysctls outside of "net." would be the whole machine's.
 func (b *builder) tune(host *Host) error {
-	settings := roleSysctls(host.Role)
+	settings := map[string]string{}
+	for line := range strings.Lines(render("sysctl.conf", string(host.Role))) {
+		if name, value, found := strings.Cut(line, " = "); found {
+			settings[name] = strings.TrimSpace(value)
+		}
+	}
 	maps.Copy(settings, host.Sysctls)
 	return b.namespace(host.Name).do(func() error {
 		for _, name := range slices.Sorted(maps.Keys(settings)) {
@@ -216,40 +212,4 @@ func (b *builder) tune(host *Host) error {
 		}
 		return nil
 	})
-}
-
-// roleSysctls are the sysctls of a role.
-func roleSysctls(role Role) map[string]string {
-	settings := map[string]string{
-		// Answers take another path than requests.
-		"net.ipv4.conf.all.rp_filter":     "0",
-		"net.ipv4.conf.default.rp_filter": "0",
-		// IPv6 is on, without duplicate address detection and router advertisements,
-		// independent of the machine's defaults.
-		"net.ipv6.conf.all.disable_ipv6":      "0",
-		"net.ipv6.conf.default.disable_ipv6":  "0",
-		"net.ipv6.conf.default.accept_dad":    "0",
-		"net.ipv6.conf.default.dad_transmits": "0",
-		"net.ipv6.conf.default.accept_ra":     "0",
-	}
-	switch role {
-	case Router:
-		maps.Copy(settings, map[string]string{
-			"net.ipv4.ip_forward":                "1",
-			"net.ipv6.conf.all.forwarding":       "1",
-			"net.ipv4.fib_multipath_hash_policy": multipathCustom,
-			"net.ipv6.fib_multipath_hash_policy": multipathCustom,
-			"net.ipv4.fib_multipath_hash_fields": multipathFiveTuple,
-			"net.ipv6.fib_multipath_hash_fields": multipathFiveTuple,
-		})
-	case Server:
-		// Every server has the VIPs: ARP must neither answer for them nor use them as
-		// source. IPv6 doesn't answer for another interface.
-		maps.Copy(settings, map[string]string{
-			"net.ipv4.conf.all.arp_ignore":   "1",
-			"net.ipv4.conf.all.arp_announce": "2",
-		})
-	case Client, Switch, Balancer, Reflector:
-	}
-	return settings
 }
