@@ -55,12 +55,13 @@ func BalancerPods(o BalancerPodsOptions) (Topology, error) {
 	if forward != lb.GUE && forward != lb.NAT {
 		return Topology{}, fmt.Errorf("topology %s: forwarding mode %s: want gue or nat", name, forward)
 	}
-	s := podBalancers{site{
-		forward: forward, balancers: o.Nodes + 1, servers: o.Servers, second: o.Second, mtu: tunnelMTU,
-		peering: peering{router: FRR, reflector: true, direct: []int{balancerNumber + o.Nodes + 1}, networks: true, balancers: o.Nodes + 1},
-	}}
+	s := podBalancers{sited(ECMPOptions{
+		Forward: forward, Balancers: o.Nodes + 1, Servers: o.Servers, Second: o.Second, MTU: tunnelMTU,
+		Router: FRR, Reflector: true, Networks: true,
+	})}
+	s.direct = []int{balancerNumber + o.Nodes + 1}
 	for n := range o.Nodes {
-		s.peering.translators = append(s.peering.translators, balancerNumber+n+1)
+		s.translators = append(s.translators, balancerNumber+n+1)
 	}
 	return s.draw(), nil
 }
@@ -73,23 +74,23 @@ func (s *podBalancers) draw() Topology {
 	s.site.draw(d)
 	d.Learned = nil // by nodes
 	s.reflector(d)
-	nodes := s.balancers - 1
+	nodes := s.Balancers - 1
 	for n := 1; n <= nodes; n++ {
 		node := Host{
 			Name: fmt.Sprintf("node%d", n), Role: Router, Routes: defaultRoutes(serviceNetwork),
 			Rules: translation(podAddresses(n, podNumber)[0], podAddresses(n, podNumber+1)[0]),
 		}
-		d.plug(&node, Interface{Name: eth0, Addresses: networkAddresses(serviceNetwork, balancerNumber+n)}, s.mtu)
+		d.plug(&node, Interface{Name: eth0, Addresses: networkAddresses(serviceNetwork, balancerNumber+n)}, s.MTU)
 		d.Hosts = append(d.Hosts, node)
 		s.pod(d, n, 1, fmt.Sprintf("web%d", n))
-		if second := n - (nodes - s.second); second > 0 {
+		if second := n - (nodes - s.Second); second > 0 {
 			s.pod(d, n, 2, fmt.Sprintf("second%d", second))
 		}
 	}
-	d.balancer(s.balancers, s.mtu)
+	d.balancer(s.Balancers, s.MTU)
 	own := &d.Hosts[len(d.Hosts)-1]
 	own.Routes = defaultRoutes(serviceNetwork)
-	s.serve(d, own, 1, balancerNumber+s.balancers)
+	s.serve(d, own, 1, balancerNumber+s.Balancers)
 	s.learn(d, 1, own.Name)
 	return d.finish()
 }
@@ -113,7 +114,7 @@ func (s *podBalancers) pod(d *drawing, n, k int, name string) {
 	}
 	s.serve(d, &h, k, balancerNumber+n)
 	h.Agent.BGP.RouterID = own[0] // pods of one node have its address in common
-	d.Links = append(d.Links, Link{A: End{node.Name, device}, B: End{name, eth0}, MTU: s.mtu})
+	d.Links = append(d.Links, Link{A: End{node.Name, device}, B: End{name, eth0}, MTU: s.MTU})
 	d.Hosts = append(d.Hosts, h)
 	s.learn(d, k, fmt.Sprintf("node%d", n))
 }
@@ -125,7 +126,7 @@ func (s *podBalancers) serve(d *drawing, h *Host, k, number int) {
 		return !slices.Contains(vipsOf(k), service.Address)
 	})
 	hops := addresses(serviceNetwork, number)
-	h.Agent.BGP = s.peering.announcer(number, h.Agent.Node != balancerName(s.balancers))
+	h.Agent.BGP = s.announcer(number, h.Agent.Node != balancerName(s.Balancers))
 	h.Agent.BGP.Policies = []bgp.Policy{{Prefixes: vipNetworks(k), Aggregate: true, NextHop4: hops[0], NextHop6: hops[1]}}
 }
 

@@ -219,13 +219,13 @@ func (o *overlayNetwork) mtu(carrier int) int {
 func (s *site) routerDevice() Overlay {
 	o := s.overlay
 	device := Overlay{
-		Name: vx0, ID: o.id, Local: o.end(o.routerEnd()), MAC: overlayMAC(o.id, 0), MTU: o.mtu(s.mtu),
+		Name: vx0, ID: o.id, Local: o.end(o.routerEnd()), MAC: overlayMAC(o.id, 0), MTU: o.mtu(s.MTU),
 		Addresses: networkAddresses(tenantNetwork, routerNumber),
 	}
-	for n := range s.servers {
+	for n := range s.Servers {
 		device.Members = append(device.Members, o.end(o.serverEnd(n+1)))
 	}
-	for n := range s.balancers {
+	for n := range s.Balancers {
 		device.Stations = append(device.Stations, Station{balancerMAC(n + 1), o.end(balancerNumber + n + 1)})
 	}
 	return device
@@ -237,11 +237,11 @@ func (s *site) serverDevices(n int) []Overlay {
 	switch o := s.overlay; {
 	case o != nil:
 		return []Overlay{{
-			Name: vx0, ID: o.id, Local: o.end(o.serverEnd(n)), MAC: overlayMAC(o.id, n), MTU: o.mtu(s.mtu),
+			Name: vx0, ID: o.id, Local: o.end(o.serverEnd(n)), MAC: overlayMAC(o.id, n), MTU: o.mtu(s.MTU),
 			Addresses: networkAddresses(tenantNetwork, serverNumber+n),
 			Members:   []netip.Addr{o.end(o.routerEnd())},
 		}}
-	case s.forward == lb.VXLAN:
+	case s.Forward == lb.VXLAN:
 		var devices []Overlay
 		for family, name := range []string{"vx4", "vx6"} {
 			devices = append(devices, Overlay{
@@ -262,8 +262,8 @@ func (s *site) behindTunnel(b *lb.Backend, n int) {
 		return
 	}
 	b.TunnelEnd, b.MAC = b.Address, overlayMAC(firstVNI, n)
-	if s.forward == lb.Geneve {
+	if s.Forward == lb.Geneve {
 		b.MAC = s.mac(n)
 	}
-	b.Segment = lb.Segment{Type: s.forward.Overlay(), ID: firstVNI}
+	b.Segment = lb.Segment{Type: s.Forward.Overlay(), ID: firstVNI}
 }

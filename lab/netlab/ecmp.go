@@ -76,16 +76,15 @@ type ECMPOptions struct {
 // host "exabgp", 10.0.2.3, which serves and announces the first pair of VIPs, and
 // 10.1.9.1 and fd00:10:1:9::1. The lab is up when the router has all learned routes.
 func ECMP(o ECMPOptions) (Topology, error) {
-	mtu := o.MTU
 	switch o.Forward {
 	case lb.L2DSR, lb.NAT:
 	case lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve:
-		mtu = cmp.Or(mtu, tunnelMTU)
+		o.MTU = cmp.Or(o.MTU, tunnelMTU)
 	default:
 		return Topology{}, fmt.Errorf("topology ecmp: forwarding mode %s: want l2dsr, ipip, gue, vxlan, geneve or nat", o.Forward)
 	}
-	if mtu != 0 && (mtu < minMTU || mtu > maxMTU) {
-		return Topology{}, fmt.Errorf("topology ecmp: mtu %d is not in %d to %d", mtu, minMTU, maxMTU)
+	if o.MTU != 0 && (o.MTU < minMTU || o.MTU > maxMTU) {
+		return Topology{}, fmt.Errorf("topology ecmp: mtu %d is not in %d to %d", o.MTU, minMTU, maxMTU)
 	}
 	err := cmp.Or(
 		within("ecmp", o.Balancers, "balancers", 1, MaxBalancers),
@@ -94,15 +93,8 @@ func ECMP(o ECMPOptions) (Topology, error) {
 	if err != nil {
 		return Topology{}, err
 	}
-	only := site{
-		forward: o.Forward, balancers: o.Balancers, servers: o.Servers, second: o.Second, mtu: mtu, echoPorts: o.EchoPorts,
-		peering: peering{
-			networks: o.Networks,
-			router:   o.Router, gobgpd: cmp.Or(o.GoBGPD, "gobgpd"), reflector: o.Reflector, dynamic: o.Dynamic,
-			ipv6: o.PeerIPv6, foreign: o.Foreign, balancers: o.Balancers,
-		},
-	}
-	if err := only.peering.check(); err != nil {
+	only := sited(o)
+	if err := only.check(); err != nil {
 		return Topology{}, fmt.Errorf("topology ecmp: %w", err)
 	}
 	return only.ecmp(), nil
@@ -112,20 +104,20 @@ func ECMP(o ECMPOptions) (Topology, error) {
 func (s *site) ecmp() Topology {
 	d := newDrawing("ecmp")
 	s.draw(d)
-	if s.peering.foreign {
+	if s.Foreign {
 		s.foreignSpeaker(d)
 	}
-	if s.peering.reflector {
+	if s.Reflector {
 		s.reflector(d)
 	}
-	for n := range s.balancers {
-		d.balancer(n+1, s.mtu)
+	for n := range s.Balancers {
+		d.balancer(n+1, s.MTU)
 		h := &d.Hosts[len(d.Hosts)-1]
 		h.Routes = defaultRoutes(serviceNetwork)
-		if s.peering.speaks() {
-			h.Agent.BGP = s.peering.announcer(balancerNumber+n+1, false)
+		if s.speaks() {
+			h.Agent.BGP = s.announcer(balancerNumber+n+1, false)
 		}
-		if n >= s.second {
+		if n >= s.Second {
 			h.Agent.Services = slices.DeleteFunc(slices.Clone(d.Services), func(service lb.Service) bool {
 				return !slices.Contains(vips(), service.Address)
 			})
@@ -150,10 +142,8 @@ func VLAN() Topology {
 		name string
 		vlan uint16
 	}{{"red", 100}, {"blue", 200}} {
-		s := site{
-			forward: lb.L2DSR, tenant: tenant.name, vlan: tenant.vlan,
-			balancers: balancers, servers: servers,
-		}
+		s := sited(ECMPOptions{Forward: lb.L2DSR, Balancers: balancers, Servers: servers})
+		s.tenant, s.vlan = tenant.name, tenant.vlan
 		s.draw(d)
 	}
 	for n := range balancers {
@@ -184,10 +174,8 @@ func VXLAN(mtu int) Topology {
 	mtu = cmp.Or(mtu, tunnelMTU)
 	d := newDrawing("vxlan")
 	for i, tenant := range []string{"red", "blue"} {
-		s := site{
-			forward: lb.VXLAN, tenant: tenant, balancers: balancers, servers: servers, mtu: mtu,
-			overlay: &overlayNetwork{id: firstVNI + uint32(i), family: i, tenant: i, servers: i * servers},
-		}
+		s := sited(ECMPOptions{Forward: lb.VXLAN, MTU: mtu, Balancers: balancers, Servers: servers})
+		s.tenant, s.overlay = tenant, &overlayNetwork{id: firstVNI + uint32(i), family: i, tenant: i, servers: i * servers}
 		s.draw(d)
 	}
 	for n := range balancers {

@@ -120,7 +120,7 @@ func bringUp(t *testing.T, labs Labs, topology Topology) *Lab {
 // without balancers.
 func plain(servers int) Topology {
 	d := newDrawing("plain")
-	s := site{balancers: servers, servers: servers}
+	s := sited(ECMPOptions{Balancers: servers, Servers: servers})
 	s.draw(d)
 	router := d.Host("router")
 	for i := range router.Routes {

@@ -54,26 +54,21 @@ func Nodes(o NodesOptions) (Topology, error) {
 	if err := within("nodes", o.Nodes, "nodes", 1, MaxBalancers); err != nil {
 		return Topology{}, err
 	}
-	n := nodes{
-		cluster: cluster{site{
-			forward: cmp.Or(o.Forward, lb.NAT), balancers: o.Nodes, servers: o.Nodes * podsPerNode,
-		}},
-		ownPods:    o.OwnPods,
-		filterPods: o.FilterPods,
-		beyond:     o.Beyond,
-	}
+	n := nodes{cluster{sited(ECMPOptions{
+		Forward: cmp.Or(o.Forward, lb.NAT), Balancers: o.Nodes, Servers: o.Nodes * podsPerNode,
+	})}, o}
 	return n.draw(), nil
 }
 
 // nodes is a site whose servers are pods of its balancers.
 type nodes struct {
 	cluster
-	ownPods, filterPods, beyond bool
+	options NodesOptions
 }
 
 // network is the nth node's.
 func (c *nodes) network(n int) int {
-	if c.beyond && n == c.balancers {
+	if c.options.Beyond && n == c.Balancers {
 		return beyondNetwork
 	}
 	return serviceNetwork
@@ -87,7 +82,7 @@ func (c *nodes) draw() Topology {
 	c.client(d)
 	c.router(d)
 	c.routeToNodes(&d.Hosts[len(d.Hosts)-1])
-	for n := range c.balancers {
+	for n := range c.Balancers {
 		for k := range podsPerNode {
 			d.Hosts = append(d.Hosts, c.pod(n+1, k+1))
 		}
@@ -96,7 +91,7 @@ func (c *nodes) draw() Topology {
 		n, k := i/podsPerNode+1, i%podsPerNode+1
 		return localPod(n, k), podAddresses(n, 1+k)
 	})
-	for n := range c.balancers {
+	for n := range c.Balancers {
 		c.node(d, n+1)
 	}
 	return d.finish()
@@ -104,14 +99,14 @@ func (c *nodes) draw() Topology {
 
 // routeToNodes adds the router's routes to pods, and to a node beyond.
 func (c *nodes) routeToNodes(router *Host) {
-	if last := c.balancers; c.network(last) == beyondNetwork {
+	if last := c.Balancers; c.network(last) == beyondNetwork {
 		for family, moved := range c.addresses(last) {
 			gateways := router.Routes[family].Gateways // to the VIPs
 			gateways[len(gateways)-1] = moved
 		}
 		router.Interfaces = append(router.Interfaces, Interface{Name: eth2, Addresses: networkAddresses(beyondNetwork, routerNumber)})
 	}
-	for n := range c.balancers {
+	for n := range c.Balancers {
 		router.Routes = append(router.Routes, c.podRoutes(n+1)...)
 	}
 }
@@ -128,17 +123,17 @@ func (c *nodes) node(d *drawing, n int) {
 		"net.ipv4.conf.all.rp_filter": "1", "net.ipv4.conf.default.rp_filter": "1",
 	}
 	h.Rules = invalidDrop
-	h.Agent.FilterPods = c.filterPods
+	h.Agent.FilterPods = c.options.FilterPods
 	h.Routes = defaultRoutes(c.network(n))
-	for other := range c.balancers {
+	for other := range c.Balancers {
 		if other+1 != n && c.network(other+1) == c.network(n) {
 			h.Routes = append(h.Routes, c.podRoutes(other+1)...)
 		}
 	}
-	if c.ownPods {
+	if c.options.OwnPods {
 		h.Agent.Services = c.keepOwn(d.Services, n)
 	}
-	if c.forward == lb.DSR {
+	if c.Forward == lb.DSR {
 		h.Agent.Nodes = c.nodesOfOthers(n)
 	}
 	var ports []string
@@ -197,7 +192,7 @@ func (c *nodes) keepOwn(services []lb.Service, n int) []lb.Service {
 // nodesOfOthers returns the nodes of all pods that aren't on the nth one.
 func (c *nodes) nodesOfOthers(n int) map[netip.Addr]netip.Addr {
 	others := map[netip.Addr]netip.Addr{}
-	for other := 1; other <= c.balancers; other++ {
+	for other := 1; other <= c.Balancers; other++ {
 		if other == n {
 			continue
 		}

@@ -44,7 +44,7 @@ func Pods(o PodsOptions) (Topology, error) {
 	if err != nil {
 		return Topology{}, err
 	}
-	c := cluster{site{forward: lb.NAT, balancers: o.Balancers, servers: o.Nodes}}
+	c := cluster{sited(ECMPOptions{Forward: lb.NAT, Balancers: o.Balancers, Servers: o.Nodes})}
 	return c.draw(), nil
 }
 
@@ -55,12 +55,12 @@ func (c *cluster) draw() Topology {
 	d := newDrawing("pods")
 	c.client(d)
 	c.router(d)
-	for n := range c.servers {
+	for n := range c.Servers {
 		c.node(d, n+1)
 		c.pod(d, n+1)
 	}
 	c.podServices(d, func(i int) (string, []netip.Addr) { return podName(i + 1), podAddresses(i+1, podNumber) })
-	for n := range c.balancers {
+	for n := range c.Balancers {
 		d.balancer(n+1, 0)
 		h := &d.Hosts[len(d.Hosts)-1]
 		h.Routes = defaultRoutes(serviceNetwork)
@@ -76,7 +76,7 @@ func (c *cluster) podServices(d *drawing, pod func(i int) (name string, addresse
 	c.service(d, "web", lb.TCP, webPort, vips())
 	c.service(d, "echo", lb.UDP, echoPort, vips())
 	for s := range d.Services {
-		for i := range c.servers {
+		for i := range c.Servers {
 			name, addresses := pod(i)
 			d.Services[s].Backends[i].Address, d.Probes[s].Answers[i] = addresses[s%2], name
 		}
@@ -143,10 +143,10 @@ func (c *cluster) join(h *Host, network int) {
 // networks are the numbers of all networks in the overlay.
 func (c *cluster) networks() []int {
 	var all []int
-	for n := range c.servers {
+	for n := range c.Servers {
 		all = append(all, n+1)
 	}
-	for n := range c.balancers {
+	for n := range c.Balancers {
 		all = append(all, balancerPods+n+1)
 	}
 	return all

@@ -3,6 +3,7 @@
 package netlab
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -53,68 +54,55 @@ const maxPaths = 128
 
 // peering is the BGP sessions in the service network, each with both address families.
 type peering struct {
-	router RouterKind
-	// gobgpd is the program that a GoBGP router runs.
-	gobgpd string
-	// reflector is between the router and the balancers.
-	reflector bool
-	// dynamic makes the router accept any balancer instead of configured ones.
-	dynamic bool
-	// ipv6 uses IPv6 for all sessions.
-	ipv6 bool
-	// foreign adds a speaker that isn't Fairlead's.
-	foreign bool
+	ECMPOptions
 	// translators are the numbers of nodes that translate the source addresses of balancers,
 	// direct the numbers of the other balancers. BFD and passwords don't support
 	// translation, so the nodes' rules say which pods may connect.
 	translators, direct []int
-	// networks says that balancers announce the networks of VIPs, not single addresses.
-	networks  bool
-	balancers int // their number
 }
 
 func (p *peering) check() error {
 	switch {
-	case p.router == "" && (p.reflector || p.dynamic || p.ipv6 || p.foreign):
+	case p.Router == "" && (p.Reflector || p.Dynamic || p.PeerIPv6 || p.Foreign):
 		return errors.New("no router that speaks BGP is chosen")
-	case !slices.Contains([]RouterKind{"", FRR, BIRD, GoBGP}, p.router):
-		return fmt.Errorf("unknown router %q: want frr, bird or gobgp", p.router)
-	case p.router == GoBGP && p.dynamic:
+	case !slices.Contains([]RouterKind{"", FRR, BIRD, GoBGP}, p.Router):
+		return fmt.Errorf("unknown router %q: want frr, bird or gobgp", p.Router)
+	case p.Router == GoBGP && p.Dynamic:
 		return errors.New("with gobgp the router has no dynamic neighbours")
-	case p.reflector && p.dynamic:
+	case p.Reflector && p.Dynamic:
 		return errors.New("behind a reflector the router has no dynamic neighbours")
 	}
 	return nil
 }
 
 // speaks reports whether the router speaks BGP.
-func (p *peering) speaks() bool { return p.router != "" }
+func (p *peering) speaks() bool { return p.Router != "" }
 
 // configure configures the host as a router of its kind.
 func (p *peering) configure(h *Host) {
-	h.Software = string(p.router)
+	h.Software = string(p.Router)
 	r := BGPRouter{
 		ASN: p.asn(), RouterID: addresses(serviceNetwork, routerNumber)[0], PeerASN: balancerASN,
-		VIPs: p.vips(), Password: password, Address: p.address(routerNumber), Device: eth1,
+		VIPs: p.accepted(), Password: password, Address: p.address(routerNumber), Device: eth1,
 	}
-	if p.dynamic {
-		r.Networks = []netip.Prefix{p.network()}
+	if p.Dynamic {
+		r.Networks = []netip.Prefix{p.sessions()}
 	} else {
 		r.Neighbours = p.neighbours()
 	}
-	switch p.router {
+	switch p.Router {
 	case FRR:
 		r.FRR(h)
 	case BIRD:
 		r.bird(h)
 	case GoBGP:
-		r.gobgp(h, p.gobgpd)
+		r.gobgp(h, cmp.Or(p.GoBGPD, "gobgpd"))
 	}
 }
 
 // asn is the router's.
 func (p *peering) asn() uint32 {
-	if p.reflector {
+	if p.Reflector {
 		return balancerASN
 	}
 	return routerASN
@@ -122,15 +110,15 @@ func (p *peering) asn() uint32 {
 
 // address is the BGP address of a host in the service network.
 func (p *peering) address(number int) netip.Addr {
-	if p.ipv6 {
+	if p.PeerIPv6 {
 		return addresses(serviceNetwork, number)[1]
 	}
 	return addresses(serviceNetwork, number)[0]
 }
 
-// network is the prefix of session addresses.
-func (p *peering) network() netip.Prefix {
-	if p.ipv6 {
+// sessions is the prefix of session addresses.
+func (p *peering) sessions() netip.Prefix {
+	if p.PeerIPv6 {
 		return networkAddresses(serviceNetwork, routerNumber)[1].Masked()
 	}
 	return networkAddresses(serviceNetwork, routerNumber)[0].Masked()
@@ -138,14 +126,14 @@ func (p *peering) network() netip.Prefix {
 
 // neighbours are the addresses of the router's neighbours.
 func (p *peering) neighbours() []netip.Addr {
-	if p.reflector {
+	if p.Reflector {
 		return []netip.Addr{p.address(reflectorNumber)}
 	}
 	var all []netip.Addr
-	for n := range p.balancers {
+	for n := range p.Balancers {
 		all = append(all, p.address(balancerNumber+n+1))
 	}
-	if p.foreign {
+	if p.Foreign {
 		all = append(all, p.address(foreignNumber))
 	}
 	return all
@@ -155,7 +143,7 @@ func (p *peering) neighbours() []netip.Addr {
 // source address may be translated.
 func (p *peering) announcer(number int, translated bool) *bgp.Config {
 	peer := p.peer(routerNumber, p.asn())
-	if p.reflector {
+	if p.Reflector {
 		peer = p.peer(reflectorNumber, balancerASN)
 	}
 	if translated {
@@ -168,12 +156,12 @@ func (p *peering) announcer(number int, translated bool) *bgp.Config {
 	}
 }
 
-// vips are the prefixes within which routes are taken.
-func (p *peering) vips() []bgp.Acceptance {
+// accepted are the prefixes within which routes are taken.
+func (p *peering) accepted() []bgp.Acceptance {
 	all := []bgp.Acceptance{
 		{Prefix: netip.PrefixFrom(vips()[0], 16).Masked(), Shortest: 32}, {Prefix: netip.PrefixFrom(vips()[1], 48).Masked(), Shortest: 128},
 	}
-	if p.networks {
+	if p.Networks {
 		all[0].Shortest, all[1].Shortest = vipNetworkBits4, vipNetworkBits6
 	}
 	return all

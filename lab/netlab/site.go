@@ -24,30 +24,24 @@ const (
 // switch and balancers as other tenants. Sites have equal addresses, but different MAC
 // addresses and VLANs or segments.
 type site struct {
-	forward lb.Forward
+	// peering teaches the router its routes to the VIPs, in the untagged network only.
+	peering
 	// tenant ends the names of hosts and services; empty if there is only one.
 	tenant string
 	// vlan is the site's network beyond its router; 0 is the untagged one.
 	vlan uint16
 	// overlay is set instead if the site's network is a VXLAN segment.
 	overlay *overlayNetwork
-	// peering teaches the router its routes to the VIPs, in the untagged network only.
-	peering peering
-	// balancers and servers are their numbers.
-	balancers, servers int
-	// second is the number of balancers that serve another pair of VIPs too.
-	second int
-	// echoPorts are ECMPOptions.EchoPorts.
-	echoPorts []uint16
-	// mtu of the links to balancers and servers.
-	mtu int
 }
+
+// sited is a site without a tenant.
+func sited(o ECMPOptions) site { return site{peering: peering{ECMPOptions: o}} }
 
 // draw adds the site's hosts, services and probes.
 func (s *site) draw(d *drawing) {
 	s.client(d)
 	s.router(d)
-	for n := range s.servers {
+	for n := range s.Servers {
 		s.server(d, n+1)
 	}
 	s.services(d)
@@ -55,16 +49,16 @@ func (s *site) draw(d *drawing) {
 
 // services draws the services of all balancers, then the services of some.
 func (s *site) services(d *drawing) {
-	for _, port := range s.echoPorts {
+	for _, port := range s.EchoPorts {
 		s.service(d, fmt.Sprintf("port%d-echo", port), lb.UDP, port, vips())
 		s.service(d, fmt.Sprintf("port%d-lines", port), lb.TCP, port, vips())
 	}
-	if len(s.echoPorts) > 0 {
+	if len(s.EchoPorts) > 0 {
 		return
 	}
 	s.service(d, "web", lb.TCP, webPort, vips())
 	s.service(d, "echo", lb.UDP, echoPort, vips())
-	if s.second > 0 {
+	if s.Second > 0 {
 		s.service(d, "second", lb.TCP, webPort, vipsOf(2))
 	}
 }
@@ -78,18 +72,18 @@ type offer struct {
 // offers are all of the site.
 func (s *site) offers() []offer {
 	var names []string
-	for n := range s.balancers {
+	for n := range s.Balancers {
 		names = append(names, balancerName(n+1))
 	}
 	first := offer{vips(), names}
-	if s.peering.foreign {
+	if s.Foreign {
 		first.by = append(slices.Clone(names), foreignName)
 	}
 	all := []offer{first}
-	if s.second > 0 {
-		all = append(all, offer{vipsOf(2), names[:s.second]})
+	if s.Second > 0 {
+		all = append(all, offer{vipsOf(2), names[:s.Second]})
 	}
-	if s.peering.foreign {
+	if s.Foreign {
 		all = append(all, offer{vipsOf(foreignVIPs), []string{foreignName}})
 	}
 	return all
@@ -97,7 +91,7 @@ func (s *site) offers() []offer {
 
 // vips returns the servers' VIPs.
 func (s *site) vips() []netip.Addr {
-	if s.second > 0 {
+	if s.Second > 0 {
 		return append(vips(), vipsOf(2)...)
 	}
 	return vips()
@@ -144,8 +138,8 @@ func (s *site) router(d *drawing) {
 		network, device, number = tenantNetwork, vx0, s.overlay.routerEnd()
 		h.Overlays = []Overlay{s.routerDevice()}
 	}
-	if s.peering.speaks() {
-		s.peering.configure(&h)
+	if s.speaks() {
+		s.configure(&h)
 		d.Learned = s.learned(h.Name)
 	} else {
 		s.routeVIPs(&h, network, device)
@@ -200,16 +194,16 @@ func (s *site) server(d *drawing, n int) {
 		Processes: []Process{nginx(), echo(name, s.vips())},
 	}
 	switch {
-	case s.forward.Translates():
+	case s.Forward.Translates():
 		h.Loopback = nil
 		h.Processes[1] = echo(name, addresses(serviceNetwork, number))
-	case len(s.echoPorts) > 0:
-		h.Processes = []Process{echo(name, vips(), s.echoPorts...)}
+	case len(s.EchoPorts) > 0:
+		h.Processes = []Process{echo(name, vips(), s.EchoPorts...)}
 	}
 	if s.overlay != nil {
 		number = s.overlay.serverEnd(n)
 	}
-	if s.forward == lb.IPIP || s.forward == lb.GUE {
+	if s.Forward == lb.IPIP || s.Forward == lb.GUE {
 		h.Processes = append(h.Processes, tunnelEnd(s.vips(), networkAddresses(serviceNetwork, serverNumber+n)))
 	}
 	end := Interface{
@@ -218,10 +212,10 @@ func (s *site) server(d *drawing, n int) {
 		Addresses: networkAddresses(serviceNetwork, number),
 		VLAN:      s.vlan,
 	}
-	if s.forward == lb.Geneve {
+	if s.Forward == lb.Geneve {
 		end.Geneve = firstVNI
 	}
-	d.plug(&h, end, s.mtu)
+	d.plug(&h, end, s.MTU)
 	d.Hosts = append(d.Hosts, h)
 }
 
@@ -232,19 +226,19 @@ func (s *site) service(d *drawing, name string, protocol lb.Protocol, port uint1
 		service := lb.Service{
 			Name:       s.named([]string{name, name + "6"}[family]),
 			VIP:        lb.VIP{Address: vip, Port: port, Protocol: protocol, Segment: s.segment()},
-			Forward:    s.forward,
+			Forward:    s.Forward,
 			MinHealthy: 1,
 		}
 		probe := Probe{From: s.named("client"), Protocol: protocol, Address: netip.AddrPortFrom(vip, port)}
-		for n := range s.servers {
+		for n := range s.Servers {
 			service.Backends = append(service.Backends, s.backend(n+1, family, port))
 			probe.Answers = append(probe.Answers, s.serverName(n+1))
 		}
-		if s.peering.foreign && at[0] == vips()[0] {
+		if s.Foreign && at[0] == vips()[0] {
 			probe.Answers = append(probe.Answers, foreignName)
 		}
 		d.Services = append(d.Services, service)
-		if protocol == lb.UDP || len(s.echoPorts) == 0 {
+		if protocol == lb.UDP || len(s.EchoPorts) == 0 {
 			d.Probes = append(d.Probes, probe)
 		}
 	}
@@ -252,7 +246,7 @@ func (s *site) service(d *drawing, name string, protocol lb.Protocol, port uint1
 
 // serverPort is the servers' port for a VIP's port.
 func (s *site) serverPort(port uint16) uint16 {
-	if s.forward.Translates() && port == webPort {
+	if s.Forward.Translates() && port == webPort {
 		return ownWebPort
 	}
 	return port
@@ -280,7 +274,7 @@ func (s *site) network() int {
 // routerMTU returns the MTU of the router's link to the switch.
 func (s *site) routerMTU() int {
 	if s.overlay != nil {
-		return s.mtu
+		return s.MTU
 	}
 	return 0
 }
@@ -290,7 +284,7 @@ func (s *site) routerMTU() int {
 func (s *site) backend(n, family int, port uint16) lb.Backend {
 	b := lb.Backend{Address: addresses(s.network(), serverNumber+n)[family], Port: s.serverPort(port), Weight: 1}
 	switch {
-	case s.forward.Overlay() != lb.SegmentUnset:
+	case s.Forward.Overlay() != lb.SegmentUnset:
 		s.behindTunnel(&b, n)
 	case s.vlan != 0:
 		b.MAC, b.Segment = s.mac(n), s.segment()

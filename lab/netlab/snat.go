@@ -59,10 +59,10 @@ func SNAT(o SNATOptions) (Topology, error) {
 	if o.Router != FRR && o.Router != BIRD {
 		return Topology{}, fmt.Errorf("topology snat: router %q: want frr or bird", o.Router)
 	}
-	n := translated{site{
-		forward: lb.L2DSR, balancers: o.Balancers, servers: o.Servers,
-		peering: peering{router: o.Router, reflector: true, translators: []int{nodeNumber}, balancers: o.Balancers},
-	}}
+	n := translated{sited(ECMPOptions{
+		Forward: lb.L2DSR, Balancers: o.Balancers, Servers: o.Servers, Router: o.Router, Reflector: true,
+	})}
+	n.translators = []int{nodeNumber}
 	return n.draw(), nil
 }
 
@@ -80,19 +80,19 @@ func (s *translated) draw() Topology {
 		d.Links = append(d.Links, Link{A: End{h.Name, i.Name}, B: End{clusterName, h.Name}})
 	}
 	var pods []netip.Addr
-	for n := range s.balancers {
+	for n := range s.Balancers {
 		pods = append(pods, podAddresses(nodePods, podNumber+n)[0])
 	}
 	node := Host{Name: nodeName, Role: Router, Routes: defaultRoutes(serviceNetwork), Rules: translation(pods...)}
 	d.plug(&node, Interface{Name: eth0, Addresses: networkAddresses(serviceNetwork, nodeNumber)}, 0)
 	join(&node, Interface{Name: eth1, Addresses: podNetworks(nodePods, 1)})
 	d.Hosts = append(d.Hosts, node)
-	for n := range s.balancers {
+	for n := range s.Balancers {
 		d.balancer(n+1, 0)
 		h := &d.Hosts[len(d.Hosts)-1]
 		join(h, Interface{Name: eth1, Addresses: podNetworks(nodePods, podNumber+n)})
 		h.Routes = append(defaultRoutes(serviceNetwork), Route{
-			Destination: hostPrefix(s.peering.address(reflectorNumber)), Gateways: podAddresses(nodePods, 1)[:1],
+			Destination: hostPrefix(s.address(reflectorNumber)), Gateways: podAddresses(nodePods, 1)[:1],
 		})
 		h.Agent.BGP = s.announcer(n + 1)
 	}

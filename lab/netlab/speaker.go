@@ -30,11 +30,11 @@ func (s *site) foreignSpeaker(d *drawing) {
 		Routes:   defaultRoutes(serviceNetwork),
 		Files: map[string]string{
 			nginxConfig:  nginxText(foreignName, webPort),
-			exabgpConfig: exabgpText(s.peering.announcer(foreignNumber, false), own, announced),
+			exabgpConfig: exabgpText(s.announcer(foreignNumber, false), own, announced),
 		},
 		Processes: []Process{nginx(), echo(foreignName, served), exabgp()},
 	}
-	d.plug(&h, Interface{Name: eth0, Addresses: own}, s.mtu)
+	d.plug(&h, Interface{Name: eth0, Addresses: own}, s.MTU)
 	d.Hosts = append(d.Hosts, h)
 }
 
@@ -82,11 +82,11 @@ func (s *site) reflector(d *drawing) {
 	h := Host{
 		Name: reflectorName, Role: Reflector,
 		Routes:    defaultRoutes(serviceNetwork),
-		Files:     map[string]string{ReflectorFile: s.peering.reflectorText(), passwordFile: password + "\n"},
+		Files:     map[string]string{ReflectorFile: s.reflectorText(), passwordFile: password + "\n"},
 		Processes: []Process{reflector()},
 		Socket:    reflectorSocket,
 	}
-	d.plug(&h, Interface{Name: eth0, Addresses: networkAddresses(serviceNetwork, reflectorNumber)}, s.mtu)
+	d.plug(&h, Interface{Name: eth0, Addresses: networkAddresses(serviceNetwork, reflectorNumber)}, s.MTU)
 	d.Hosts = append(d.Hosts, h)
 }
 
@@ -103,11 +103,11 @@ func (p *peering) reflectorText() string {
 		translators = append(translators, hostPrefix(p.address(n)))
 	}
 	if len(p.translators) == 0 {
-		direct = []netip.Prefix{p.network()}
+		direct = []netip.Prefix{p.sessions()}
 	}
 	return render(ReflectorFile, map[string]any{
 		"ASN": balancerASN, "RouterID": addresses(serviceNetwork, reflectorNumber)[0], "Router": p.address(routerNumber),
-		"Direct": direct, "Translators": translators, "VIPs": p.vips(), "NextHops": nextHops,
+		"Direct": direct, "Translators": translators, "VIPs": p.accepted(), "NextHops": nextHops,
 	})
 }
 
