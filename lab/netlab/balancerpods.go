@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
@@ -87,8 +86,7 @@ func (s *podBalancers) draw() Topology {
 			s.pod(d, n, 2, fmt.Sprintf("second%d", second))
 		}
 	}
-	d.balancer(s.Balancers, s.MTU)
-	own := &d.Hosts[len(d.Hosts)-1]
+	own := d.balancer(s.Balancers, s.MTU)
 	own.Routes = defaultRoutes(serviceNetwork)
 	s.serve(d, own, 1, balancerNumber+s.Balancers)
 	s.learn(d, 1, own.Name)
@@ -122,9 +120,7 @@ func (s *podBalancers) pod(d *drawing, n, k int, name string) {
 // serve makes a host the balancer of the kth pair of VIPs, announced with the next hops of a
 // number in the service network.
 func (s *podBalancers) serve(d *drawing, h *Host, k, number int) {
-	h.Agent.Services = slices.DeleteFunc(slices.Clone(d.Services), func(service lb.Service) bool {
-		return !slices.Contains(vipsOf(k), service.Address)
-	})
+	h.Agent.Services = d.servicesAt(vipsOf(k))
 	hops := addresses(serviceNetwork, number)
 	h.Agent.BGP = s.announcer(number, h.Agent.Node != balancerName(s.Balancers))
 	h.Agent.BGP.Policies = []bgp.Policy{{Prefixes: vipNetworks(k), Aggregate: true, NextHop4: hops[0], NextHop6: hops[1]}}

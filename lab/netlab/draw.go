@@ -72,15 +72,26 @@ func (d *drawing) finish() Topology {
 }
 
 // balancer draws the nth balancer with all services drawn so far, in the untagged
-// service network.
-func (d *drawing) balancer(n, mtu int) {
+// service network, and returns it until the next host is drawn.
+func (d *drawing) balancer(n, mtu int) *Host {
 	h := d.unplugged(n)
 	d.plug(&h, Interface{
 		Name:      eth0,
 		MAC:       balancerMAC(n),
 		Addresses: networkAddresses(serviceNetwork, balancerNumber+n),
 	}, mtu)
+	return d.draw(h)
+}
+
+// draw adds a host and returns it until the next one is drawn.
+func (d *drawing) draw(h Host) *Host {
 	d.Hosts = append(d.Hosts, h)
+	return &d.Hosts[len(d.Hosts)-1]
+}
+
+// servicesAt are the services of some VIPs.
+func (d *drawing) servicesAt(vips []netip.Addr) []lb.Service {
+	return slices.DeleteFunc(slices.Clone(d.Services), func(s lb.Service) bool { return !slices.Contains(vips, s.Address) })
 }
 
 // unplugged is the nth balancer without interfaces.

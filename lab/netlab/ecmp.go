@@ -5,7 +5,6 @@ package netlab
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -111,16 +110,13 @@ func (s *site) ecmp() Topology {
 		s.reflector(d)
 	}
 	for n := range s.Balancers {
-		d.balancer(n+1, s.MTU)
-		h := &d.Hosts[len(d.Hosts)-1]
+		h := d.balancer(n+1, s.MTU)
 		h.Routes = defaultRoutes(serviceNetwork)
 		if s.speaks() {
 			h.Agent.BGP = s.announcer(balancerNumber+n+1, false)
 		}
 		if n >= s.Second {
-			h.Agent.Services = slices.DeleteFunc(slices.Clone(d.Services), func(service lb.Service) bool {
-				return !slices.Contains(vips(), service.Address)
-			})
+			h.Agent.Services = d.servicesAt(vips())
 		}
 	}
 	return d.finish()

@@ -116,8 +116,7 @@ func localPod(n, k int) string { return fmt.Sprintf("pod%d-%d", n, k) }
 
 // node draws the nth balancer with the interfaces and routes to its pods.
 func (c *nodes) node(d *drawing, n int) {
-	c.balancer(d, n)
-	h := &d.Hosts[len(d.Hosts)-1]
+	h := c.balancer(d, n)
 	h.Sysctls = map[string]string{
 		"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1",
 		"net.ipv4.conf.all.rp_filter": "1", "net.ipv4.conf.default.rp_filter": "1",
@@ -157,15 +156,14 @@ func (c *nodes) node(d *drawing, n int) {
 }
 
 // balancer draws the nth node's interface to the switch, or to the router.
-func (c *nodes) balancer(d *drawing, n int) {
+func (c *nodes) balancer(d *drawing, n int) *Host {
 	if c.network(n) == serviceNetwork {
-		d.balancer(n, 0)
-		return
+		return d.balancer(n, 0)
 	}
 	h := d.unplugged(n)
 	h.Interfaces = []Interface{{Name: eth0, MAC: balancerMAC(n), Addresses: networkAddresses(c.network(n), balancerNumber+n)}}
 	d.Links = append(d.Links, Link{A: End{"router", eth2}, B: End{h.Name, eth0}})
-	d.Hosts = append(d.Hosts, h)
+	return d.draw(h)
 }
 
 // invalidDrop is kube-proxy's nftables rule for invalid connections.

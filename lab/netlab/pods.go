@@ -61,8 +61,7 @@ func (c *cluster) draw() Topology {
 	}
 	c.podServices(d, func(i int) (string, []netip.Addr) { return podName(i + 1), podAddresses(i+1, podNumber) })
 	for n := range c.Balancers {
-		d.balancer(n+1, 0)
-		h := &d.Hosts[len(d.Hosts)-1]
+		h := d.balancer(n+1, 0)
 		h.Routes = defaultRoutes(serviceNetwork)
 		c.join(h, balancerPods+n+1)
 	}

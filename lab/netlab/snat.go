@@ -88,8 +88,7 @@ func (s *translated) draw() Topology {
 	join(&node, Interface{Name: eth1, Addresses: podNetworks(nodePods, 1)})
 	d.Hosts = append(d.Hosts, node)
 	for n := range s.Balancers {
-		d.balancer(n+1, 0)
-		h := &d.Hosts[len(d.Hosts)-1]
+		h := d.balancer(n+1, 0)
 		join(h, Interface{Name: eth1, Addresses: podNetworks(nodePods, podNumber+n)})
 		h.Routes = append(defaultRoutes(serviceNetwork), Route{
 			Destination: hostPrefix(s.address(reflectorNumber)), Gateways: podAddresses(nodePods, 1)[:1],
