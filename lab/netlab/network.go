@@ -44,10 +44,7 @@ func (l Link) command(t *Topology, s *State) string {
 
 // commands make the host's network of its interfaces.
 func (h *Host) commands() commands {
-	c := commands{"link set lo up"}
-	for _, i := range h.Interfaces {
-		c.add("link set %s up", i.Name)
-	}
+	var c commands
 	for _, b := range h.Bridges {
 		c.bridge(b.Name, b.Ports)
 	}
@@ -57,6 +54,10 @@ func (h *Host) commands() commands {
 			ports = append(ports, i.Name)
 		}
 		c.bridge(bridgeName, ports)
+	}
+	c.add("link set lo up")
+	for _, i := range h.Interfaces {
+		c.add("link set %s up", i.Name)
 	}
 	for _, o := range h.Overlays {
 		c.overlay(&o)
@@ -82,7 +83,7 @@ func (h *Host) commands() commands {
 	return c
 }
 
-// bridge adds a bridge. It has no spanning tree, so its ports forward at once, and floods
+// bridge adds a bridge; its ports aren't up yet. It has no spanning tree, so its ports forward at once, and floods
 // multicast, which IPv6 needs.
 func (c *commands) bridge(name string, ports []string) {
 	c.add("link add %s address %s type bridge mcast_snooping 0", name, bridgeMAC)
