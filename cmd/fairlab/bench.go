@@ -168,8 +168,9 @@ func newBenchECMPCommand(e env) *cobra.Command {
 of four balancers and a real router, for each router without and with a route
 reflector: whether its tables are right (table 6.2 of the dissertation); how soon
 they follow when balancers are drained, stopped and started at random; what is lost
-when a node is lost, or an agent hangs, is killed, stopped or drained. Without
---quick it takes some ten minutes.`,
+when a node is lost, or an agent hangs, is killed, stopped or drained; and whether
+throughput follows the numbers of balancers and servers (figures 6.2 and 6.4).
+Without --quick it takes a quarter of an hour.`,
 		func(ctx context.Context, o *benchOptions) (*bench.Report, error) {
 			cfg.Config, cfg.Name = o.config(), labName("ecmp")
 			o.reduce("changes", &cfg.Changes, 20)

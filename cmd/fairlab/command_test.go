@@ -85,8 +85,8 @@ func TestMissingPrograms(t *testing.T) {
 	)
 	for command, want := range map[string][]string{
 		"bench churn":                        {"fairlead (make build)", "fairlab (make build)"},
-		"bench ecmp":                         {"fairlab (make build)", "bird (Debian package bird2)"},
-		"bench ecmp --router gobgp":          {"fairlab (make build)", "gobgpd (make gobgpd)"},
+		"bench ecmp":                         {server, "bird (Debian package bird2)", "wrk (Debian package wrk)"},
+		"bench ecmp --router gobgp":          {server, "gobgpd (make gobgpd)"},
 		"bench flood":                        {"fairlab (make build)", tables},
 		"bench forward":                      {"iptables (Debian package iptables)", tables},
 		"demo":                               {server, "wrk (Debian package wrk)"},

@@ -2,7 +2,8 @@
 
 // Package ecmp measures how an upstream router follows the balancers (chapter 6 of
 // the dissertation): whether its table is right, how soon it changes when balancers
-// are drained, stopped or started, and the loss when a balancer fails. It drives
+// are drained, stopped or started, the loss when a balancer fails, and whether the
+// throughput follows the numbers of balancers and servers. It drives
 // agents as operators do, and observes the router's kernel and the clients.
 // cmd/fairlab calls Run.
 package ecmp
@@ -90,13 +91,13 @@ func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
 	if len(cfg.Settings) == 0 {
 		return nil, errors.New("no router to measure")
 	}
-	var programs []string
-	for _, setting := range cfg.Settings {
-		topology, err := setting.topology()
-		if err != nil {
-			return nil, err
-		}
-		programs = append(programs, topology.Programs()...)
+	parts, err := cfg.parts()
+	if err != nil {
+		return nil, err
+	}
+	programs := []string{"wrk"}
+	for _, p := range parts {
+		programs = append(programs, p.topology.Programs()...)
 	}
 	if err := netlab.CheckPrograms(programs...); err != nil {
 		return nil, err
@@ -106,27 +107,57 @@ func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
 		return nil, err
 	}
 	cfg.Log("seed %d", cfg.Seed)
-	for _, setting := range cfg.Settings {
-		if err := cfg.measure(ctx, setting, report); err != nil {
-			return nil, fmt.Errorf("%s: %w", setting, err)
+	for _, p := range parts {
+		if err := cfg.measure(ctx, p, report); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.setting, err)
 		}
 	}
 	return report, nil
 }
 
-func (c *Config) measure(ctx context.Context, setting Setting, report *bench.Report) (err error) {
+// part is what one lab measures.
+type part struct {
+	setting  Setting
+	topology netlab.Topology
+	measure  []func(*testbed, context.Context) error
+}
+
+// parts are all settings, and throughput in the first one: routers don't differ in it.
+func (c *Config) parts() (parts []part, err error) {
+	for i, setting := range c.Settings {
+		p := part{setting: setting, measure: []func(*testbed, context.Context) error{(*testbed).measureTables, (*testbed).measureUpdates, (*testbed).measureFaults}}
+		if p.topology, err = setting.topology(servers, echoPort); err != nil {
+			return nil, err
+		}
+		parts = append(parts, p)
+		if i > 0 {
+			continue
+		}
+		p.measure = []func(*testbed, context.Context) error{(*testbed).measureThroughput}
+		if p.topology, err = setting.topology(throughputServers); err != nil {
+			return nil, err
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
+}
+
+func (c *Config) measure(ctx context.Context, p part, report *bench.Report) (err error) {
 	began := time.Now()
-	t, err := newTestbed(ctx, c, setting, report)
+	t, err := newTestbed(ctx, c, p, report)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.close(ctx)) }()
-	for _, part := range []func(context.Context) error{t.settle, t.measureTables, t.measureUpdates, t.measureFaults} {
-		if err := part(ctx); err != nil {
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
+	for _, measure := range p.measure {
+		if err := measure(t, ctx); err != nil {
 			return err
 		}
 	}
-	c.Log("%s: measured in %.0f s", setting, time.Since(began).Seconds())
+	c.Log("%s: measured in %.0f s", p.setting, time.Since(began).Seconds())
 	return nil
 }
 

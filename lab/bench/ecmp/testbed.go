@@ -72,25 +72,22 @@ type testbed struct {
 	tap    *tap
 }
 
-// topology is the lab of a setting.
-func (s Setting) topology() (netlab.Topology, error) {
+// topology is the lab of a setting, with echo services only if ports are given.
+func (s Setting) topology(servers int, echoPorts ...uint16) (netlab.Topology, error) {
 	return netlab.ECMP(netlab.ECMPOptions{
 		Forward: lb.L2DSR, Balancers: balancers, Servers: servers, Router: s.Router, Reflector: s.Reflector,
-		EchoPorts: []uint16{echoPort},
+		EchoPorts: echoPorts,
 	})
 }
 
-// newTestbed builds the lab of a setting and starts to observe its router.
-func newTestbed(ctx context.Context, c *Config, setting Setting, report *bench.Report) (t *testbed, err error) {
-	t = &testbed{config: c, setting: setting, report: report, fleet: make(fleet, balancers), vips: map[family]netip.Prefix{}}
-	if t.topology, err = setting.topology(); err != nil {
-		return nil, err
-	}
+// newTestbed builds a part's lab and starts to observe its router.
+func newTestbed(ctx context.Context, c *Config, p part, report *bench.Report) (t *testbed, err error) {
+	t = &testbed{config: c, setting: p.setting, topology: p.topology, report: report, fleet: make(fleet, balancers), vips: map[family]netip.Prefix{}}
 	t.servers = bench.NewPresence(t.topology.Probes[0].Answers)
 	for _, service := range t.topology.Services {
 		t.vips[familyOf(service.Address)] = netip.PrefixFrom(service.Address, service.Address.BitLen())
 	}
-	if t.Lab, err = c.Labs.Up(ctx, c.Name+"-"+setting.slug(), t.topology); err != nil {
+	if t.Lab, err = c.Labs.Up(ctx, c.Name+"-"+p.setting.slug(), t.topology); err != nil {
 		return nil, err
 	}
 	for _, h := range t.Hosts(netlab.Balancer) {

@@ -66,6 +66,14 @@ func TestBenchECMP(t *testing.T) {
 			t.Errorf("%s: delays without a distribution", family)
 		}
 	}
+	for _, name := range []string{"throughput_correlation", "servers_correlation", "response_correlation"} {
+		if report.Ratios[name] <= 0 {
+			t.Errorf("%s is %.2f, want more than 0", name, report.Ratios[name])
+		}
+	}
+	if failed := found["requests_failed"][""]; failed.Runs != 1 || failed.Max != 0 {
+		t.Errorf("requests failed: %+v", failed)
+	}
 	if len(report.Verdicts) == 0 || report.Verdicts[0].Value != 0 || !report.Verdicts[0].Holds {
 		t.Errorf("verdicts %+v, want first that no table is wrong", report.Verdicts)
 	}

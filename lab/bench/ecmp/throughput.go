@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ecmp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
+
+	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/lab/netlab"
+)
+
+// The links while throughput is measured take the place of the dissertation's of 1
+// Gbit/s, of which one machine that runs all hosts can't serve two.
+const (
+	throughputServers = 40 // figure 6.2
+	balancerLink      = "4mbit"
+	serverLink        = "500kbit"
+	// serversPerBalancer is the number of servers whose links carry as much as a
+	// balancer's.
+	serversPerBalancer = 8
+	// clientsPerServer is the number of connections, so that each server has some.
+	clientsPerServer = 10
+	// requestPadding makes a request most of a segment: balancers of l2dsr forward
+	// requests, not answers.
+	requestPadding = 900
+)
+
+// sampleTime is the time of one sample of the response.
+const sampleTime = time.Second
+
+// throughputPlan is the extent of the measurement.
+type throughputPlan struct {
+	balancers, servers []int
+	// each is the time of one cell.
+	each time.Duration
+	// periods is the number of random numbers of balancers, samples are taken of each.
+	periods, samples int
+}
+
+func newThroughputPlan(quick bool) throughputPlan {
+	if quick {
+		return throughputPlan{[]int{1, balancers}, []int{1, 8, 16, throughputServers}, 2 * time.Second, 5, 3}
+	}
+	return throughputPlan{[]int{1, 2, 3, 4}, []int{1, 2, 4, 8, 12, 16, 24, 32, throughputServers}, 3 * time.Second, 15, 4}
+}
+
+// measureThroughput measures whether the requests a second follow the number of
+// balancers and servers: figures 6.2 and 6.4 of the dissertation. The links are
+// shaped, so the measurement shows how load spreads, and no speed of forwarding.
+func (t *testbed) measureThroughput(ctx context.Context) error {
+	for _, h := range t.topology.Hosts {
+		var rate string
+		switch h.Role {
+		case netlab.Balancer:
+			rate = balancerLink
+		case netlab.Server:
+			rate = serverLink
+		default:
+			continue
+		}
+		// The queue takes all requests on the way: clients wait, and no packet is dropped.
+		if _, err := t.Run(ctx, "switch", "tc", "qdisc", "replace", "dev", h.Name, "root", "tbf", "rate", rate, "burst", "4k", "limit", "1m"); err != nil {
+			return fmt.Errorf("link to %s: %w", h.Name, err)
+		}
+	}
+	plan, broken := newThroughputPlan(t.config.Quick), 0
+	for _, measure := range []func(context.Context, throughputPlan, *int) error{t.measureSteady, t.measureResponse} {
+		if err := measure(ctx, plan, &broken); err != nil {
+			return err
+		}
+	}
+	labels := t.setting.labels("")
+	t.report.Add("requests_failed", "requests", bench.Runs{float64(broken)}, labels)
+	t.report.Judge(fmt.Sprintf("%s: requests that failed while numbers of balancers and servers changed", t.setting),
+		bench.Documented, bench.AtMost(0), float64(broken))
+	return nil
+}
+
+// measureSteady measures each number of balancers with each number of servers.
+func (t *testbed) measureSteady(ctx context.Context, plan throughputPlan, broken *int) error {
+	rates := map[[2]int]float64{} // by the numbers of balancers and servers
+	for _, servers := range plan.servers {
+		if err := t.useServers(ctx, servers); err != nil {
+			return err
+		}
+		for _, number := range plan.balancers {
+			if err := t.scale(ctx, number); err != nil {
+				return err
+			}
+			result, err := t.request(ctx, servers, plan.each)
+			if err != nil {
+				return err
+			}
+			*broken += result.Broken() + result.NotOK
+			rate := float64(result.Requests) / plan.each.Seconds()
+			rates[[2]int{number, servers}] = rate
+			t.report.Add("throughput", "requests/s", bench.Runs{rate}, t.throughputLabels(number, "servers", servers))
+			t.config.Log("%s: %d balancers, %d servers: %.0f requests/s", t.setting, number, servers, rate)
+		}
+	}
+	return t.judgeSteady(plan, rates)
+}
+
+func (t *testbed) judgeSteady(plan throughputPlan, rates map[[2]int]float64) error {
+	var byBalancers, byServers, numbers, servers bench.Runs
+	for _, n := range plan.balancers {
+		numbers, byBalancers = append(numbers, float64(n)), append(byBalancers, rates[[2]int{n, throughputServers}])
+	}
+	for _, n := range plan.servers {
+		if n <= balancers*serversPerBalancer {
+			servers, byServers = append(servers, float64(n)), append(byServers, rates[[2]int{balancers, n}])
+		}
+	}
+	last := len(byBalancers) - 1
+	saturated := bench.Runs{rates[[2]int{1, 2 * serversPerBalancer}]}
+	t.report.Ratios["throughput_correlation"] = correlation(numbers, byBalancers)
+	t.report.Ratios["servers_correlation"] = correlation(servers, byServers)
+	t.report.Judge(fmt.Sprintf("%s: correlation of the requests a second and the number of balancers, each behind a link of %s/s", t.setting, balancerLink),
+		"dissertation, figure 6.2", bench.AtLeast(0.99), t.report.Ratios["throughput_correlation"])
+	t.report.Judge(fmt.Sprintf("%s: correlation of the requests a second and the number of servers, each behind a link of %s/s, below the balancers' limit", t.setting, serverLink),
+		"dissertation, figure 6.2", bench.AtLeast(0.99), t.report.Ratios["servers_correlation"])
+	return t.report.Compare(
+		bench.Comparison{
+			Name: "throughput_most_over_one", A: byBalancers[last:], B: byBalancers[:1],
+			Claim:  fmt.Sprintf("%s: requests a second with four balancers over those with one", t.setting),
+			Source: "dissertation, figure 6.2", Target: bench.AtLeast(3.8),
+		},
+		bench.Comparison{
+			Name: "throughput_saturated", A: byBalancers[:1], B: saturated,
+			Claim:  fmt.Sprintf("%s: requests a second of one balancer with %d servers over those with %d, twice as many as its link serves", t.setting, throughputServers, 2*serversPerBalancer),
+			Source: "dissertation, figure 6.2", Target: bench.AtMost(1.1),
+		},
+	)
+}
+
+// measureResponse changes the number of balancers at random and samples the requests
+// answered in each second, also during the changes.
+func (t *testbed) measureResponse(ctx context.Context, plan throughputPlan, broken *int) error {
+	var numbers, answers bench.Runs // of each second: balancers, and bytes to the client
+	length := time.Duration(plan.periods*plan.samples) * sampleTime
+	wrk, err := t.startRequests(ctx, throughputServers, 2*length+stepTimeout) // it is interrupted below
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	err = t.sampleResponse(ctx, plan, &numbers, &answers)
+	elapsed := time.Since(began)
+	if err := errors.Join(err, wrk.Interrupt()); err != nil {
+		return err
+	}
+	result, err := wrk.Wait()
+	if err != nil {
+		return err
+	}
+	*broken += result.Broken() + result.NotOK
+	// All answers have the same size.
+	scale := float64(result.Requests) / elapsed.Seconds() / (answers.Sum() / float64(len(answers)))
+	for i := range answers {
+		answers[i] *= scale
+	}
+	for period := range plan.periods {
+		from := period * plan.samples
+		t.report.Add("throughput_response", "requests/s", answers[from:from+plan.samples],
+			t.throughputLabels(int(numbers[from]), "period", period+1))
+	}
+	t.report.Ratios["response_correlation"] = correlation(numbers, answers)
+	t.report.Judge(fmt.Sprintf("%s: correlation of each second's requests and the number of balancers in it, while that changes at random", t.setting),
+		"dissertation, figure 6.4", bench.AtLeast(0.9), t.report.Ratios["response_correlation"])
+	return nil
+}
+
+// sampleResponse draws the numbers of balancers and appends the samples.
+func (t *testbed) sampleResponse(ctx context.Context, plan throughputPlan, numbers, answers *bench.Runs) error {
+	random := t.config.random(3)
+	ticker := time.NewTicker(sampleTime)
+	defer ticker.Stop()
+	last, err := t.clientBytes()
+	if err != nil {
+		return err
+	}
+	at := time.Now()
+	for range plan.periods {
+		c := t.fleet.randomScale(random)
+		if err := t.apply(ctx, c); err != nil {
+			return err
+		}
+		for range plan.samples {
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			received, err := t.clientBytes()
+			if err != nil {
+				return err
+			}
+			now := time.Now()
+			*numbers = append(*numbers, float64(len(t.fleet.in(serving))))
+			*answers = append(*answers, float64(received-last)/now.Sub(at).Seconds())
+			last, at = received, now
+		}
+	}
+	return nil
+}
+
+// clientBytes is the number of bytes that the client has received.
+func (t *testbed) clientBytes() (received uint64, err error) {
+	err = t.Do(clientHost, func() error {
+		link, err := netlink.LinkByName(t.State().Host(clientHost).Interfaces[0])
+		if err == nil {
+			received = link.Attrs().Statistics.RxBytes
+		}
+		return err
+	})
+	return received, err
+}
+
+// useServers configures all balancers with the first servers.
+func (t *testbed) useServers(ctx context.Context, number int) error {
+	services := slices.Clone(t.topology.Services)
+	for i := range services {
+		services[i].Backends = services[i].Backends[:number]
+	}
+	lab := t.State()
+	group, working := errgroup.WithContext(ctx)
+	for _, name := range t.names {
+		group.Go(func() error {
+			return lab.Host(name).Configure(working, t.topology.Host(name).Agent.With(services))
+		})
+	}
+	return group.Wait()
+}
+
+// scale makes the first balancers serve, and waits for the router.
+func (t *testbed) scale(ctx context.Context, number int) error {
+	var out, in []int
+	for n, state := range t.fleet {
+		switch {
+		case n < number && state == drained:
+			in = append(in, n)
+		case n >= number && state == serving:
+			out = append(out, n)
+		}
+	}
+	if err := errors.Join(t.apply(ctx, change{undrain, in}), t.apply(ctx, change{drain, out})); err != nil {
+		return err
+	}
+	return t.await(ctx, t.tables(t.fleet))
+}
+
+// request has the clients of so many servers send requests for a time.
+func (t *testbed) request(ctx context.Context, servers int, length time.Duration) (netlab.WrkResult, error) {
+	wrk, err := t.startRequests(ctx, servers, length)
+	if err != nil {
+		return netlab.WrkResult{}, err
+	}
+	return wrk.Wait()
+}
+
+// startRequests starts the clients: each sends its next request when it has the answer.
+func (t *testbed) startRequests(ctx context.Context, servers int, length time.Duration) (*netlab.Wrk, error) {
+	url := "http://" + t.vips[ipv4].Addr().String() + "/"
+	return t.Wrk(ctx, clientHost, length, "--timeout", "10s", "-c", strconv.Itoa(clientsPerServer*servers),
+		"-H", "X-Padding: "+strings.Repeat("x", requestPadding), url)
+}
+
+func (t *testbed) throughputLabels(balancers int, name string, value int) map[string]string {
+	labels := t.setting.labels(ipv4)
+	labels["balancers"], labels[name] = strconv.Itoa(balancers), strconv.Itoa(value)
+	return labels
+}
+
+// correlation is Pearson's of two series of the same length: 1 if they rise together
+// in a straight line, 0 if one of them is constant.
+func correlation(a, b bench.Runs) float64 {
+	meanA, meanB := a.Sum()/float64(len(a)), b.Sum()/float64(len(b))
+	var both, ofA, ofB float64
+	for i := range a {
+		x, y := a[i]-meanA, b[i]-meanB
+		both, ofA, ofB = both+x*y, ofA+x*x, ofB+y*y
+	}
+	if ofA == 0 || ofB == 0 {
+		return 0
+	}
+	return both / math.Sqrt(ofA*ofB)
+}
