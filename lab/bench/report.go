@@ -5,7 +5,6 @@ package bench
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -193,50 +192,22 @@ func modelName(cpuinfo string) string {
 // WriteJSON writes the report as one JSON object, with each result and each verdict
 // on a line of its own.
 func (r *Report) WriteJSON(w io.Writer) error {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
-	var err error
-	value := func(prefix string, v any, end string) {
-		b.WriteString(prefix)
-		err = errors.Join(err, encoder.Encode(v))
-		b.Truncate(b.Len() - 1) // the encoder's line feed
-		b.WriteString(end)
-	}
-	b.WriteString("{")
-	for _, field := range []struct {
-		name  string
-		value any
-	}{
-		{"bench", r.Bench}, {"commit", r.Commit}, {"kernel", r.Kernel}, {"cpu", r.CPU}, {"started", r.Started}, {"quick", r.Quick},
-		{"measured", r.Measured},
-	} {
-		value(strconv.Quote(field.name)+":", field.value, ",\n")
-	}
-	b.WriteString(`"results":[`)
-	for i := range r.Results {
-		value(separator(i), &r.Results[i], "")
-	}
-	b.WriteString("\n],\n")
-	value(`"ratios":`, r.Ratios, ",\n")
-	b.WriteString(`"verdicts":[`)
-	for i := range r.Verdicts {
-		value(separator(i), &r.Verdicts[i], "")
-	}
-	b.WriteString("\n]}\n")
-	if err != nil {
+	if err := encoder.Encode(r); err != nil {
 		return err
 	}
-	_, err = b.WriteTo(w)
-	return err
-}
-
-// separator begins the line of a list's element.
-func separator(i int) string {
-	if i == 0 {
-		return "\n"
+	// Where the quotation marks aren't escaped, this is no part of a string.
+	var breaks []string
+	for _, field := range []string{"commit", "kernel", "cpu", "started", "quick", "measured", "results", "ratios", "verdicts"} {
+		breaks = append(breaks, `,"`+field+`":`, ",\n\""+field+`":`)
 	}
-	return ",\n"
+	for _, field := range []string{"name", "claim"} {
+		breaks = append(breaks, `{"`+field+`":`, "\n{\""+field+`":`)
+	}
+	_, err := strings.NewReplacer(breaks...).WriteString(w, text.String())
+	return err
 }
 
 // WriteTable writes results, ratios, verdicts and distributions as text.

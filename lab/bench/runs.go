@@ -10,8 +10,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // Runs are the measurements of one quantity, in the order of the rounds.
@@ -31,15 +29,15 @@ func (r Runs) Median() float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// Percentile is the smallest measurement that p percent, 1 to 100, don't exceed; 0 if
-// there is none.
-func (r Runs) Percentile(p int) float64 {
+// Percentile is the smallest measurement that p percent, above 0 and at most 100, don't exceed;
+// 0 if there is none.
+func (r Runs) Percentile(p float64) float64 {
 	if len(r) == 0 {
 		return 0
 	}
 	const hundred = 100
 	sorted := slices.Sorted(slices.Values(r))
-	return sorted[(len(r)*p+hundred-1)/hundred-1]
+	return sorted[int(math.Ceil(float64(len(r))*p/hundred))-1]
 }
 
 // Sum adds all measurements.
@@ -88,10 +86,8 @@ func Ratio(a, b Runs) (float64, error) {
 }
 
 const (
-	// precision of the histogram: a thousandth of the unit (a microsecond of
-	// times in milliseconds), and three digits.
-	precision = 1e-3
-	digits    = 3
+	// narrowest is the least width of a bucket: a microsecond of times in milliseconds.
+	narrowest = 1e-3
 	// maxBuckets and barWidth bound how a distribution is shown.
 	maxBuckets = 24
 	barWidth   = 50
@@ -121,19 +117,9 @@ func (r *Report) AddDistribution(name, unit string, runs Runs, labels map[string
 		return
 	}
 	r.Add(name, unit, runs, labels)
-	r.Results[len(r.Results)-1].Distribution = distribute(runs)
-}
-
-func distribute(runs Runs) *Distribution {
-	_, largest := runs.Bounds()
-	ticks := func(v float64) int64 { return int64(math.Round(v / precision)) }
-	histogram := hdrhistogram.New(1, max(2, ticks(largest)), digits)
-	for _, v := range runs {
-		// It fails only for values above the maximum.
-		_ = histogram.RecordValue(ticks(v))
+	r.Results[len(r.Results)-1].Distribution = &Distribution{
+		P90: runs.Percentile(90), P99: runs.Percentile(99), P999: runs.Percentile(99.9), Buckets: count(runs),
 	}
-	percentile := func(p float64) float64 { return float64(histogram.ValueAtPercentile(p)) * precision }
-	return &Distribution{P90: percentile(90), P99: percentile(99), P999: percentile(99.9), Buckets: count(runs)}
 }
 
 // count puts measurements into buckets.
@@ -153,7 +139,7 @@ func count(runs Runs) []Bucket {
 
 // bucketWidth is 1, 2 or 5 times a power of ten, and wide enough for few buckets.
 func bucketWidth(largest float64) float64 {
-	for width := precision; ; width *= 10 {
+	for width := narrowest; ; width *= 10 {
 		for _, step := range []float64{1, 2, 5} {
 			if largest < width*step*maxBuckets {
 				return width * step
