@@ -4,10 +4,15 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"fairlead.io/fairlead/cmd/internal/cli"
+	"fairlead.io/fairlead/lab/bench"
 )
 
 // execute runs a command line and returns the status, standard output and the error.
@@ -64,15 +69,58 @@ func TestLabRefuses(t *testing.T) {
 }
 
 // An impossible measurement is an error before anything is built.
-func TestBenchForwardRefuses(t *testing.T) {
-	for want, args := range map[string][]string{
-		`no device is called "toaster": there are none, reflector, l2dsr`: {"--device", "reflector,toaster"},
-		`frame size "9000"`: {"--frame", "64,9000"},
+func TestBenchRefuses(t *testing.T) {
+	complete := filepath.Join(t.TempDir(), "complete.json")
+	if err := os.WriteFile(complete, []byte(`{"bench": "packet"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for command, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		"forward --device reflector,toaster": {2, `no device is called "toaster": there are none, reflector, l2dsr`},
+		"forward --cell (":                   {2, "--cell: error parsing regexp"},
+		"forward --cell 9000":                {1, `no cell matches "9000"; one is called "udp, 64 bytes, 1024 flows, none"`},
+		"packet --resume no-such-file":       {2, "--resume no-such-file: open"},
+		"packet --resume " + complete:        {1, "resume: the report is complete"},
+		"kubernetes --kubeconfig /dev/null":  {1, "a cluster is needed"},
+		"all":                                {2, "accepts 1 arg(s), received 0"},
 	} {
-		status, stdout, stderr := execute(t, append([]string{"bench", "forward"}, args...)...)
-		if status != 2 || stdout != "" || !strings.Contains(stderr, want) {
-			t.Errorf("%v: status %d, error %q, prints %q, want an error with %q", args, status, stderr, stdout, want)
+		if want.status == 1 && os.Geteuid() != 0 {
+			continue // benches need root
 		}
+		status, stdout, stderr := execute(t, append([]string{"bench"}, strings.Fields(command)...)...)
+		if status != want.status || stdout != "" || !strings.Contains(stderr, want.text) {
+			t.Errorf("%s: status %d, error %q, prints %q, want %d, %q", command, status, stderr, stdout, want.status, want.text)
+		}
+	}
+}
+
+// TestBenchAllSkips checks that each bench that can't run is named with its reason.
+func TestBenchAllSkips(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("benches need root")
+	}
+	var out, errs bytes.Buffer
+	missing := newMeasurement("missing", "", "")
+	missing.run = func(context.Context, bench.Config) (*bench.Report, error) {
+		return nil, bench.Unavailable{Err: errors.New("no cluster")}
+	}
+	broken := newMeasurement("broken", "", "")
+	broken.run = func(_ context.Context, c bench.Config) (*bench.Report, error) {
+		if !c.Quick {
+			t.Error("--quick is lost")
+		}
+		return &bench.Report{Bench: "broken", Incomplete: true, Measured: map[string]string{}}, errors.New("it broke")
+	}
+	dir := t.TempDir()
+	cmd := newBenchAllCommand(env{stdout: &out, stderr: &errs}, []*measurement{missing, broken})
+	status := cli.Run(t.Context(), cmd, []string{"--quick", dir}, &errs)
+	if want := "missing: skipped: no cluster\nbroken: " + dir + "/broken.json\n"; status != 1 || out.String() != want || !strings.Contains(errs.String(), "bench broken: it broke") {
+		t.Errorf("status %d, prints %q, error %q, want %q", status, out.String(), errs.String(), want)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "broken.json")); err != nil || !strings.Contains(string(text), `"incomplete":true`) {
+		t.Errorf("report %s, %v", text, err)
 	}
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench is the shared part of all benches: configuration, alternating rounds, the
+// Package bench is the shared part of all benches: configuration, rounds of cells (harness.go), the
 // report with its ratios and verdicts, and clients of VIPs (Load). The benches in the folders below it use
 // it, and cmd/fairlab prints their reports.
 //
@@ -10,13 +10,11 @@
 package bench
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
+	"regexp"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -37,6 +35,10 @@ type Config struct {
 	Quick bool
 	// Progress, if not nil, receives one line at each step.
 	Progress func(line string)
+	// Only, if not nil, matches the names of the cells to measure.
+	Only *regexp.Regexp
+	// Earlier, if not nil, is an incomplete report, of which finished cells aren't measured again.
+	Earlier *Report
 }
 
 // Log reports progress.
@@ -44,33 +46,6 @@ func (c *Config) Log(format string, args ...any) {
 	if c.Progress != nil {
 		c.Progress(fmt.Sprintf(format, args...))
 	}
-}
-
-// NewReport returns an empty report, or an error if this process isn't root, which
-// network namespaces and BPF programs need.
-func (c *Config) NewReport(bench string) (*Report, error) {
-	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("bench %s needs root", bench)
-	}
-	return NewReport(bench, c.Commit, c.Quick)
-}
-
-// Alternate calls measure for all subjects in each round, in reverse order in every
-// second one, so that no subject always follows the same other one.
-func Alternate[T any](ctx context.Context, rounds int, subjects []T, measure func(T) error) error {
-	order := slices.Clone(subjects)
-	for range rounds {
-		for _, s := range order {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if err := measure(s); err != nil {
-				return err
-			}
-		}
-		slices.Reverse(order)
-	}
-	return nil
 }
 
 // Milliseconds is the unit of times in reports.

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -53,25 +53,27 @@ func TestOnlyProcessorKeepsOrdinaryPriority(t *testing.T) {
 	}
 }
 
-// Every subject is measured once in each round, in reverse order in every second one.
-func TestAlternate(t *testing.T) {
-	var order []string
-	measure := func(s string) error {
-		order = append(order, s)
-		return nil
-	}
-	if err := Alternate(t.Context(), 3, []string{"a", "b", "c"}, measure); err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(order, ""); got != "abccbaabc" {
-		t.Errorf("order %s", got)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	err := Alternate(ctx, 3, []string{"a", "b"}, func(string) error {
-		cancel()
-		return nil
-	})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want that of the context", err)
+func TestAwait(t *testing.T) {
+	failed := errors.New("not yet")
+	for name, c := range map[string]struct {
+		limit time.Duration
+		last  error // of the third call
+		want  error
+		calls int
+	}{
+		"third call": {time.Minute, nil, nil, 3},
+		"permanent":  {time.Minute, Permanent{Err: failed}, failed, 3},
+		"time over":  {0, nil, failed, 1},
+	} {
+		calls := 0
+		err := Await(t.Context(), c.limit, time.Microsecond, func(context.Context) error {
+			if calls++; calls < 3 {
+				return failed
+			}
+			return c.last
+		})
+		if !errors.Is(err, c.want) || calls != c.calls {
+			t.Errorf("%s: error %v after %d calls, want %v after %d", name, err, calls, c.want, c.calls)
+		}
 	}
 }

@@ -4,6 +4,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -28,6 +29,10 @@ type Report struct {
 	Started time.Time `json:"started"`
 	// Quick is set if the bench was cut short to stay under a minute.
 	Quick bool `json:"quick"`
+	// Incomplete is set if not all cells of the bench were measured. Cells are then the findings
+	// of those that were, by their names, which a later run continues.
+	Incomplete bool            `json:"incomplete,omitempty"`
+	Cells      json.RawMessage `json:"cells,omitempty"`
 	// Measured are the digests of the measured code, if they are known (see Digests).
 	Measured map[string]string  `json:"measured"`
 	Results  []Result           `json:"results"`
@@ -99,9 +104,10 @@ func (r *Report) Judge(claim, source string, target Target, value float64) {
 
 // Comparison is a claim about the ratio of two quantities.
 type Comparison struct {
-	Name   string
-	A, B   Runs
-	Claim  string
+	Name  string
+	A, B  Runs
+	Claim string
+	// Source of the claim; empty: Documented.
 	Source string
 	Target Target
 }
@@ -117,7 +123,7 @@ func (r *Report) Compare(all ...Comparison) error {
 		if err != nil {
 			return err
 		}
-		r.Judge(c.Claim, c.Source, c.Target, ratio)
+		r.Judge(c.Claim, cmp.Or(c.Source, Documented), c.Target, ratio)
 	}
 	return nil
 }
@@ -198,9 +204,9 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	if err := encoder.Encode(r); err != nil {
 		return err
 	}
-	// Where the quotation marks aren't escaped, this is no part of a string.
+	// Within a string the quotation marks would be escaped.
 	var breaks []string
-	for _, field := range []string{"commit", "kernel", "cpu", "started", "quick", "measured", "results", "ratios", "verdicts"} {
+	for _, field := range []string{"commit", "kernel", "cpu", "started", "quick", "incomplete", "cells", "measured", "results", "ratios", "verdicts"} {
 		breaks = append(breaks, `,"`+field+`":`, ",\n\""+field+`":`)
 	}
 	for _, field := range []string{"name", "claim"} {
@@ -213,11 +219,16 @@ func (r *Report) WriteJSON(w io.Writer) error {
 // WriteTable writes results, ratios, verdicts and distributions as text.
 func (r *Report) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	quick := ""
-	if r.Quick {
-		quick = ", quick"
+	fmt.Fprintf(t, "%s  %s, kernel %s, %s, commit %s", r.Bench, r.Started.Format(time.DateTime), r.Kernel, r.CPU, r.Commit)
+	for _, of := range []struct {
+		is   bool
+		text string
+	}{{r.Quick, ", quick"}, {r.Incomplete, ", incomplete"}} {
+		if of.is {
+			fmt.Fprint(t, of.text)
+		}
 	}
-	fmt.Fprintf(t, "%s  %s, kernel %s, %s, commit %s%s\n\n", r.Bench, r.Started.Format(time.DateTime), r.Kernel, r.CPU, r.Commit, quick)
+	fmt.Fprint(t, "\n\n")
 	fmt.Fprintln(t, "RESULT\tMEDIAN\tMIN\tMAX\tUNIT\tRUNS\tCONDITIONS")
 	for _, m := range r.Results {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", m.Name, number(m.Median), number(m.Min), number(m.Max), m.Unit, m.Runs, conditions(m.Labels))

@@ -89,8 +89,11 @@ func staleness(root string, r *Report) (string, error) {
 	if len(r.Measured) == 0 {
 		return "", errors.New("report without digests of what it measured")
 	}
-	if r.Quick {
+	switch {
+	case r.Quick:
 		return "measured with --quick", nil
+	case r.Incomplete:
+		return "incomplete", nil
 	}
 	now, err := digests(root, parts)
 	if err != nil {

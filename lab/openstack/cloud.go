@@ -58,20 +58,36 @@ var ErrOldPython = errors.New("OpenStack needs Python 3.11")
 // startLimit is how long a service of Python takes to start on a busy machine.
 const startLimit = 2 * time.Minute
 
+// Check returns an error if this machine can't run OpenStack.
+func Check(ctx context.Context) error {
+	_, err := environment(ctx)
+	return err
+}
+
+// environment returns the virtual environment of Python with OpenStack.
+func environment(ctx context.Context) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	if exec.CommandContext(ctx, "python3", "-c", "import sys; sys.exit(sys.version_info < (3, 11))").Run() != nil {
+		return "", ErrOldPython
+	}
+	venv := filepath.Join(cache, "fairlead", "openstack")
+	if _, err := os.Stat(filepath.Join(venv, "made-of")); err != nil {
+		return "", fmt.Errorf("OpenStack isn't installed (scripts/install-deps.sh openstack): %w", err)
+	}
+	return venv, nil
+}
+
 // Up starts a lab and OpenStack in it. Networks have the VLANs of the lab, and servers the MAC addresses of
 // their ports in Neutron. On an error it removes everything.
 func Up(ctx context.Context, o Options) (*Cloud, error) {
-	cache, err := os.UserCacheDir()
+	venv, err := environment(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if exec.CommandContext(ctx, "python3", "-c", "import sys; sys.exit(sys.version_info < (3, 11))").Run() != nil {
-		return nil, ErrOldPython
-	}
-	c := &Cloud{venv: filepath.Join(cache, "fairlead", "openstack"), Subnets: map[string]string{}}
-	if _, err := os.Stat(filepath.Join(c.venv, "made-of")); err != nil {
-		return nil, fmt.Errorf("OpenStack isn't installed (scripts/install-deps.sh openstack): %w", err)
-	}
+	c := &Cloud{venv: venv, Subnets: map[string]string{}}
 	return c, c.up(ctx, o, func() error { return c.start(ctx, o.Provider) }, "mariadbd")
 }
 

@@ -13,7 +13,6 @@ package churn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -43,40 +42,48 @@ type Config struct {
 }
 
 // Run builds a lab, measures, and removes the lab, also when it fails or ctx ends.
-func Run(ctx context.Context, cfg Config) (report *bench.Report, err error) {
+func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
 	if err := cfg.check(); err != nil {
-		return nil, err
-	}
-	if report, err = cfg.NewReport("churn"); err != nil {
 		return nil, err
 	}
 	t, err := newTestbed(cfg.Tracking)
 	if err != nil {
 		return nil, err
 	}
-	t.Lab, err = cfg.Labs.Up(ctx, cfg.Name, t.topology)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, t.Down(context.WithoutCancel(ctx))) }()
-	cfg.Log("seed %d", cfg.Seed)
-	if err := t.awaitRoutes(ctx); err != nil {
-		return nil, err
-	}
+	b := bench.Bench[bench.Report]{Name: "churn", Stage: bench.Stage{
+		Setup: func(ctx context.Context) (err error) {
+			cfg.Log("seed %d", cfg.Seed)
+			if t.Lab, err = cfg.Labs.Up(ctx, cfg.Name, t.topology); err != nil {
+				return err
+			}
+			return t.awaitRoutes(ctx)
+		},
+		Remove: func(ctx context.Context) error {
+			if t.Lab == nil {
+				return nil
+			}
+			return t.Down(ctx)
+		},
+	}}
 	for _, p := range cfg.phases(t) {
-		seen, err := p.measure(ctx)
-		if err != nil {
-			return nil, err
-		}
-		p.report(report, seen)
-		if p.after == nil {
-			continue
-		}
-		if err := p.after(ctx); err != nil {
-			return nil, err
-		}
+		b.Groups = append(b.Groups, bench.Single(bench.Cell[bench.Report]{
+			Name: "churn" + p.suffix, Programs: t.topology.Programs(),
+			Measure: func(ctx context.Context) (bench.Report, error) {
+				var part bench.Report
+				seen, err := p.measure(ctx)
+				if err != nil {
+					return part, err
+				}
+				p.report(&part, seen)
+				if p.after != nil {
+					err = p.after(ctx)
+				}
+				return part, err
+			},
+		}))
 	}
-	return report, nil
+	b.Report = bench.Parts(b.Groups)
+	return bench.Run(ctx, cfg.Config, b)
 }
 
 // check returns an error if the configuration can't be measured. Connections beyond

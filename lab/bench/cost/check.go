@@ -4,7 +4,6 @@ package cost
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -50,77 +49,93 @@ const maxBackends = 1 << 16
 // Checks measures the cost of health checks: the processor time of a monitor that checks
 // thousands of backends every second, the kernel's work for its sockets included. The
 // backends are addresses of the loopback interface; one other process, whose time isn't
-// counted, answers for all. Checks leaves nothing, also if it fails or ctx ends.
-func Checks(ctx context.Context, cfg CheckConfig) (report *bench.Report, err error) {
+// counted, answers for all.
+func Checks(ctx context.Context, cfg CheckConfig) (*bench.Report, error) {
 	if cfg.Backends < 1 || cfg.Backends > maxBackends {
 		return nil, fmt.Errorf("%d backends: want 1 to %d", cfg.Backends, maxBackends)
 	}
-	report, err = bench.NewReport("health", cfg.Commit, cfg.Quick)
-	if err != nil {
-		return nil, err
-	}
-	servers, err := startServers(ctx, cfg.Servers)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, servers.stop()) }()
-	return report, measureChecks(ctx, cfg, newCheckPlan(cfg.Quick), servers.port, report)
+	return bench.Run(ctx, cfg.Config, cfg.bench(newCheckPlan(cfg.Quick)))
 }
 
-func measureChecks(ctx context.Context, cfg CheckConfig, p checkPlan, port uint16, report *bench.Report) error {
-	for _, kind := range []lb.HealthType{lb.HealthTCP, lb.HealthHTTP} {
-		cfg.Log("%s: %d backends each second, %d rounds of %s", kind, cfg.Backends, p.rounds, p.round)
-		found, err := measureCheck(ctx, kind, cfg.Backends, port, p)
-		if err != nil {
-			return fmt.Errorf("%s: %w", kind, err)
-		}
-		if err := found.report(report, kind, cfg.Backends); err != nil {
-			return err
-		}
+// bench measures TCP and HTTP one after the other.
+func (cfg CheckConfig) bench(p checkPlan) bench.Bench[checkRound] {
+	var port uint16
+	stop := func() error { return nil }
+	b := bench.Bench[checkRound]{
+		Name: "health",
+		Stage: bench.Stage{
+			Setup: func(ctx context.Context) error {
+				at, end, err := startServers(ctx, cfg.Servers)
+				if err == nil {
+					port, stop = at, end
+				}
+				return err
+			},
+			Remove: func(context.Context) error { return stop() },
+		},
+		Report: func(r *bench.Report, found bench.Found[checkRound]) error {
+			for _, kind := range checkKinds() {
+				if err := report(r, found[kind.String()], kind, cfg.Backends); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
 	}
-	return nil
+	for _, kind := range checkKinds() {
+		cell := p.cell(kind, cfg.Backends, &port)
+		b.Groups = append(b.Groups, bench.Group[checkRound]{Name: cell.Name, Rounds: p.rounds, Cells: []bench.Cell[checkRound]{cell}})
+	}
+	return b
 }
 
-// checkFindings are the rounds of one kind of check.
-type checkFindings struct {
-	busy, passed   bench.Runs // seconds of processor time, and of time
-	probes, failed bench.Runs
-}
+func checkKinds() []lb.HealthType { return []lb.HealthType{lb.HealthTCP, lb.HealthHTTP} }
 
 // tolerable is the share of probes that may fail because other work on the machine
 // delayed the answers.
 const tolerable = 0.01
 
-func measureCheck(ctx context.Context, kind lb.HealthType, backends int, port uint16, p checkPlan) (checkFindings, error) {
-	ctx, stop := context.WithCancel(ctx)
+// cell measures a round of a monitor that runs meanwhile and in between.
+func (p checkPlan) cell(kind lb.HealthType, backends int, port *uint16) bench.Cell[checkRound] {
 	var counts probeCounts
-	monitor := health.New(health.Config{
-		Paths: health.DirectPaths{}, Probes: check.MaxProbes(),
-		Prober: func(c *lb.HealthCheck) health.Prober { return countingProber{check.New(c), &counts} },
-		Report: func(take func() []health.Verdict) { take() }, Log: slog.New(slog.DiscardHandler),
-	})
-	monitor.Set([]lb.Service{checked(kind, backends, port)})
 	var running sync.WaitGroup
-	running.Go(func() { monitor.Run(ctx) })
-	defer running.Wait()
-	defer stop()
-	var found checkFindings
-	last, err := sampleAfter(ctx, &counts, p.warmUp)
-	if err != nil {
-		return found, err
+	stop := func() {}
+	return bench.Cell[checkRound]{
+		Name: kind.String(),
+		Stage: bench.Stage{
+			Setup: func(ctx context.Context) error {
+				monitor := health.New(health.Config{
+					Paths: health.DirectPaths{}, Probes: check.MaxProbes(),
+					Prober: func(c *lb.HealthCheck) health.Prober { return countingProber{check.New(c), &counts} },
+					Report: func(take func() []health.Verdict) { take() }, Log: slog.New(slog.DiscardHandler),
+				})
+				monitor.Set([]lb.Service{checked(kind, backends, *port)})
+				var within context.Context
+				within, stop = context.WithCancel(ctx)
+				running.Go(func() { monitor.Run(within) })
+				return netlab.Sleep(ctx, p.warmUp)
+			},
+			Remove: func(context.Context) error {
+				stop()
+				running.Wait()
+				return nil
+			},
+		},
+		Measure: func(ctx context.Context) (round checkRound, err error) {
+			before, err := counts.sample()
+			if err == nil {
+				err = netlab.Sleep(ctx, p.round)
+			}
+			if err != nil {
+				return round, err
+			}
+			after, err := counts.sample()
+			if err != nil {
+				return round, err
+			}
+			return after.minus(before), nil
+		},
 	}
-	for range p.rounds {
-		now, err := sampleAfter(ctx, &counts, p.round)
-		if err != nil {
-			return found, err
-		}
-		found.add(last, now)
-		last = now
-	}
-	if failed, made := found.failed.Median(), found.probes.Median(); failed > made*tolerable {
-		return found, fmt.Errorf("%g of %g probes failed", failed, made)
-	}
-	return found, nil
 }
 
 // probeCounts counts probes, and those that failed.
@@ -142,51 +157,50 @@ func (p countingProber) Probe(ctx context.Context, path health.Path) error {
 	return err
 }
 
-// sample holds the counts at one time.
-type sample struct {
-	at               time.Time
-	busy             time.Duration
-	probes, failures uint64
-}
+// checkRound has the seconds of processor time, and of time, and the probes and those that
+// failed.
+type checkRound struct{ Busy, Passed, Probes, Failed float64 }
 
-// sampleAfter waits and takes a sample.
-func sampleAfter(ctx context.Context, counts *probeCounts, wait time.Duration) (sample, error) {
-	if err := netlab.Sleep(ctx, wait); err != nil {
-		return sample{}, err
-	}
+// sample returns the counts so far.
+func (c *probeCounts) sample() (checkRound, error) {
 	var used unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {
-		return sample{}, fmt.Errorf("processor time: %w", err)
+		return checkRound{}, fmt.Errorf("processor time: %w", err)
 	}
-	busy := time.Duration(used.Utime.Nano() + used.Stime.Nano())
-	return sample{at: time.Now(), busy: busy, probes: counts.probes.Load(), failures: counts.failures.Load()}, nil
+	now := float64(time.Now().UnixNano())
+	return checkRound{
+		Busy: float64(used.Utime.Nano()+used.Stime.Nano()) / 1e9, Passed: now / 1e9,
+		Probes: float64(c.probes.Load()), Failed: float64(c.failures.Load()),
+	}, nil
 }
 
-func (f *checkFindings) add(from, to sample) {
-	f.busy = append(f.busy, (to.busy - from.busy).Seconds())
-	f.passed = append(f.passed, to.at.Sub(from.at).Seconds())
-	f.probes = append(f.probes, float64(to.probes-from.probes))
-	f.failed = append(f.failed, float64(to.failures-from.failures))
+func (r checkRound) minus(o checkRound) checkRound {
+	return checkRound{r.Busy - o.Busy, r.Passed - o.Passed, r.Probes - o.Probes, r.Failed - o.Failed}
 }
 
-// report adds the results and verdicts.
-func (f *checkFindings) report(r *bench.Report, kind lb.HealthType, backends int) error {
+// report adds the results and verdicts of a kind of check.
+func report(r *bench.Report, rounds []checkRound, kind lb.HealthType, backends int) error {
+	if len(rounds) == 0 {
+		return nil
+	}
 	labels := map[string]string{"check": kind.String(), "backends": fmt.Sprint(backends)}
-	var cores, each, rate bench.Runs
-	for i := range f.busy {
-		cores = append(cores, f.busy[i]/f.passed[i])
-		each = append(each, f.busy[i]/f.probes[i]*1e6)
-		rate = append(rate, f.probes[i]/f.passed[i])
+	var cores, each, rate, made, failed bench.Runs
+	for _, one := range rounds {
+		cores = append(cores, one.Busy/one.Passed)
+		each = append(each, one.Busy/one.Probes*1e6)
+		rate = append(rate, one.Probes/one.Passed)
+		made = append(made, one.Probes)
+		failed = append(failed, one.Failed)
+	}
+	if made.Median()*tolerable < failed.Median() {
+		return fmt.Errorf("%s: %g of %g probes failed", kind, failed.Median(), made.Median())
 	}
 	r.Add("cost", "cores", cores, labels)
 	r.Add("probe_cost", "µs/probe", each, labels)
 	r.Add("rate", "probes/s", rate, labels)
-	r.Add("failed", "probes", f.failed, labels)
-	used, err := r.AddRatio(kind.String()+"_cores", f.busy, f.passed)
-	if err != nil {
-		return err
-	}
-	r.Judge(fmt.Sprintf("processors used by %s checks of %d backends each second", kind, backends), bench.Documented, bench.AtMost(1), used)
+	r.Add("failed", "probes", failed, labels)
+	r.Ratios[kind.String()+"_cores"] = cores.Median()
+	r.Judge(fmt.Sprintf("processors used by %s checks of %d backends each second", kind, backends), bench.Documented, bench.AtMost(1), cores.Median())
 	r.Judge(fmt.Sprintf("%s probes in a second of %d backends", kind, backends), bench.Documented, bench.AtLeast(float64(backends)), rate.Median())
 	return nil
 }

@@ -3,12 +3,12 @@
 package cost
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"syscall"
 
@@ -17,21 +17,12 @@ import (
 
 const answer = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nok\n"
 
-// ServeChecks accepts connections at all addresses of the loopback interface until its input
-// ends, and sends an HTTP answer to any request. It first writes the port, on a line.
-func ServeChecks(ctx context.Context, input io.Reader, output io.Writer) error {
-	config := net.ListenConfig{Control: onLoopback}
-	listener, err := config.Listen(ctx, "tcp4", "0.0.0.0:0")
-	if err != nil {
-		return err
-	}
+// ServeChecks sends an HTTP answer to any request to a listener until its input ends.
+func ServeChecks(input io.Reader, listener net.Listener) error {
 	go func() {
 		_, _ = io.Copy(io.Discard, input)
 		_ = listener.Close()
 	}()
-	if _, err := fmt.Fprintln(output, listener.Addr().(*net.TCPAddr).Port); err != nil {
-		return errors.Join(err, listener.Close())
-	}
 	for {
 		conn, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -43,12 +34,8 @@ func ServeChecks(ctx context.Context, input io.Reader, output io.Writer) error {
 	}
 }
 
-// onLoopback makes a socket unreachable from other machines.
-func onLoopback(_, _ string, raw syscall.RawConn) error {
-	var err error
-	failed := raw.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), "lo") })
-	return errors.Join(failed, err)
-}
+// CheckListener is the listener that a process of CheckConfig.Servers inherits.
+func CheckListener() (net.Listener, error) { return net.FileListener(os.NewFile(3, "listener")) }
 
 func serve(conn net.Conn) {
 	defer conn.Close()
@@ -57,35 +44,43 @@ func serve(conn net.Conn) {
 	}
 }
 
-// servers is the answering process.
-type servers struct {
-	process *exec.Cmd
-	input   io.Closer
-	port    uint16
+// listen accepts connections at all addresses of the loopback interface, and from no other
+// machine.
+func listen(ctx context.Context) (*net.TCPListener, error) {
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		failed := raw.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), "lo") })
+		return errors.Join(failed, err)
+	}}
+	listener, err := config.Listen(ctx, "tcp4", "0.0.0.0:0")
+	if err != nil {
+		return nil, err
+	}
+	return listener.(*net.TCPListener), nil
 }
 
 // startServers starts a command that calls ServeChecks and ends with its standard input,
-// also if this process is killed.
-func startServers(ctx context.Context, command []string) (*servers, error) {
-	process := exec.CommandContext(ctx, command[0], command[1:]...)
+// also if this process is killed. It returns the port, and the function that ends it.
+func startServers(ctx context.Context, command []string) (port uint16, stop func() error, err error) {
+	listener, err := listen(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer listener.Close()
+	inherited, err := listener.File()
+	if err != nil {
+		return 0, nil, err
+	}
+	defer inherited.Close()
+	process := exec.CommandContext(context.WithoutCancel(ctx), command[0], command[1:]...)
+	process.ExtraFiles = []*os.File{inherited}
 	input, err := process.StdinPipe()
+	if err == nil {
+		err = process.Start()
+	}
 	if err != nil {
-		return nil, err
+		return 0, nil, fmt.Errorf("servers: %w", err)
 	}
-	output, err := process.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := process.Start(); err != nil {
-		return nil, fmt.Errorf("servers: %w", err)
-	}
-	s := &servers{process: process, input: input}
-	if _, err := fmt.Fscan(bufio.NewReader(output), &s.port); err != nil {
-		return nil, errors.Join(fmt.Errorf("servers: no port: %w", err), s.stop())
-	}
-	return s, nil
-}
-
-func (s *servers) stop() error {
-	return errors.Join(s.input.Close(), s.process.Wait())
+	stop = func() error { return errors.Join(input.Close(), process.Wait()) }
+	return uint16(listener.Addr().(*net.TCPAddr).Port), stop, nil
 }

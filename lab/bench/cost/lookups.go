@@ -47,42 +47,48 @@ func parseLayout(text string) (l layout, err error) {
 // behind a ">" are read when those before it have been. The cost of a program that
 // reads nothing is subtracted.
 func Lookups(ctx context.Context, cfg bench.Config, layouts []string) (*bench.Report, error) {
-	report, err := cfg.NewReport("lookups")
-	if err != nil {
-		return nil, err
-	}
 	rounds, packets := 5, 1<<20
 	if cfg.Quick {
 		rounds, packets = 3, 1<<18
 	}
-	programs := make([]*ebpf.Program, 1+len(layouts)) // the first reads nothing
-	for i := range programs {
-		var l layout
-		if i > 0 {
-			if l, err = parseLayout(layouts[i-1]); err != nil {
-				return nil, err
-			}
-		}
-		if programs[i], err = l.load(); err != nil {
+	const nothing = "nothing"
+	all := bench.Group[float64]{Name: "layouts", Rounds: rounds, Cells: []bench.Cell[float64]{layout{}.cell(nothing, packets)}}
+	for _, text := range layouts {
+		l, err := parseLayout(text)
+		if err != nil {
 			return nil, err
 		}
-		defer programs[i].Close()
+		all.Cells = append(all.Cells, l.cell(text, packets))
 	}
-	runs := map[*ebpf.Program]bench.Runs{}
-	err = bench.Alternate(ctx, rounds, programs, func(p *ebpf.Program) error {
-		return bench.OnProcessor(func() error {
-			_, perPacket, err := p.Benchmark(make([]byte, frameSize), packets, nil)
-			runs[p] = append(runs[p], float64(perPacket.Nanoseconds()))
-			return err
-		})
+	return bench.Run(ctx, cfg, bench.Bench[float64]{
+		Name: "lookups", Groups: []bench.Group[float64]{all},
+		Report: func(r *bench.Report, found bench.Found[float64]) error {
+			for _, text := range layouts {
+				r.Add("lookup_cost", "ns/packet", bench.Runs(found[text]).Minus(found[nothing]), map[string]string{"layout": text})
+			}
+			return nil
+		},
 	})
-	if err != nil {
-		return nil, err
+}
+
+// cell measures the nanoseconds of a packet in the program of a layout.
+func (l layout) cell(name string, packets int) bench.Cell[float64] {
+	var program *ebpf.Program
+	return bench.Cell[float64]{
+		Name: name, Reference: len(l) == 0,
+		Stage: bench.Stage{
+			Setup:  func(context.Context) (err error) { program, err = l.load(); return err },
+			Remove: func(context.Context) error { return program.Close() },
+		},
+		Measure: func(context.Context) (perPacket float64, err error) {
+			err = bench.OnProcessor(func() error {
+				_, each, err := program.Benchmark(make([]byte, frameSize), packets, nil)
+				perPacket = float64(each.Nanoseconds())
+				return err
+			})
+			return perPacket, err
+		},
 	}
-	for i, text := range layouts {
-		report.Add("lookup_cost", "ns/packet", runs[programs[1+i]].Minus(runs[programs[0]]), map[string]string{"layout": text})
-	}
-	return report, nil
 }
 
 // load loads a program that makes the look-ups of a layout, whose tables go with it. A

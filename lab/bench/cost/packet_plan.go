@@ -3,10 +3,8 @@
 package cost
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strconv"
 
@@ -87,9 +85,20 @@ type conditions struct {
 	workload
 	subject
 	flows int
-	// more is how many processors in addition to the first have packets at the same time,
-	// each of as many flows of its own.
-	more int
+	// processors have packets at the same time, each of as many flows of its own.
+	processors int
+}
+
+// String returns for example "tcp over ipv4, 4096x16, l2dsr, 65536 flows".
+func (c conditions) String() string {
+	text := fmt.Sprintf("%s, %s, %d flows", c.workload, c.name, c.flows)
+	if c.tracking == lb.TrackingFull {
+		text += ", tracking full"
+	}
+	if c.processors > 1 {
+		text += fmt.Sprintf(", %d processors", c.processors)
+	}
+	return text
 }
 
 func (c conditions) labels() map[string]string {
@@ -97,8 +106,8 @@ func (c conditions) labels() map[string]string {
 		"program": c.name, "protocol": c.protocol.String(), "family": c.family(), "flows": strconv.Itoa(c.flows),
 		"vips": strconv.Itoa(c.vips), "backends": strconv.Itoa(c.backends),
 	}
-	if c.more > 0 {
-		labels["processors"] = strconv.Itoa(1 + c.more)
+	if c.processors > 1 {
+		labels["processors"] = strconv.Itoa(c.processors)
 	}
 	if c.mode != 0 {
 		labels["tracking"] = c.tracking.String()
@@ -123,12 +132,25 @@ type group struct {
 	two bool
 }
 
-// processors is how many the group is measured on at most.
-func (g group) processors() int {
+// String names the group.
+func (g group) String() string {
 	if g.two {
-		return 2
+		return g.workload.String() + ", two processors"
 	}
-	return 1
+	return g.workload.String()
+}
+
+// conditions returns the conditions of the group's cells.
+func (g group) conditions() (all []conditions) {
+	for _, s := range g.subjects {
+		for _, flows := range g.flows {
+			all = append(all, conditions{g.workload, s, flows, 1})
+			if g.two {
+				all = append(all, conditions{g.workload, s, flows, 2})
+			}
+		}
+	}
+	return all
 }
 
 type plan struct {
@@ -165,34 +187,15 @@ func newPlan(quick bool) plan {
 		{workload: workload{oneService, lb.TCP, true}, subjects: all, flows: []int{1, manyFlows}},
 		{workload: workload{oneService, lb.UDP, false}, subjects: four, flows: []int{1, manyFlows}},
 		{workload: workload{oneService, lb.UDP, true}, subjects: four, flows: []int{1, manyFlows}},
+		{workload: workload{largest, lb.TCP, false}, subjects: four, flows: many},
 		{workload: workload{paper, lb.TCP, false}, subjects: four, flows: many},
 		{workload: workload{medium, lb.TCP, false}, subjects: four, flows: many},
-		{workload: workload{largest, lb.TCP, false}, subjects: four, flows: many},
 		{workload: workload{most, lb.TCP, false}, subjects: four, flows: many},
 		{workload: workload{most, lb.TCP, true}, subjects: four, flows: many},
 		{workload: workload{most, lb.UDP, false}, subjects: four, flows: many},
 		{workload: workload{most, lb.UDP, true}, subjects: four, flows: many},
 		two,
 	}}
-}
-
-// restrict leaves the groups, programs and numbers of flows that are named, and the
-// front, which all are compared with. Empty lists leave all. It returns an error if
-// nothing is left.
-func (p *plan) restrict(shapes, programs []string, flows []int) error {
-	named := func(names []string, name string) bool { return len(names) == 0 || slices.Contains(names, name) }
-	for i := range p.groups {
-		g := &p.groups[i]
-		g.subjects = slices.DeleteFunc(slices.Clone(g.subjects), func(s subject) bool { return s != bare && !named(programs, s.name) })
-		g.flows = slices.DeleteFunc(slices.Clone(g.flows), func(n int) bool { return len(flows) > 0 && !slices.Contains(flows, n) })
-	}
-	p.groups = slices.DeleteFunc(p.groups, func(g group) bool {
-		return !named(shapes, g.shape.String()) || g.two && runtime.NumCPU() == 1 || len(g.subjects) < 2 || len(g.flows) == 0
-	})
-	if len(p.groups) == 0 {
-		return errors.New("no measurement has these shapes, programs and numbers of flows")
-	}
-	return nil
 }
 
 // frameSize is the smallest that holds a TCP packet of either family.

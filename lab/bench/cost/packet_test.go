@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
-	"runtime"
+	"strings"
 	"testing"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
@@ -22,7 +22,7 @@ func smallPlan() plan {
 	}
 	return plan{rounds: 2, packets: 1 << 12, groups: []group{
 		{workload: workload{shape{1, 4}, lb.TCP, false}, subjects: subjects, flows: []int{1, 1 << 10}},
-		{workload: workload{shape{4, 3}, lb.UDP, true}, subjects: subjects, flows: []int{1 << 10}, two: runtime.NumCPU() > 1},
+		{workload: workload{shape{4, 3}, lb.UDP, true}, subjects: subjects, flows: []int{1 << 10}, two: true},
 	}}
 }
 
@@ -31,21 +31,20 @@ func TestSmallRun(t *testing.T) {
 		t.Skip("loading BPF programs needs root")
 	}
 	p := smallPlan()
-	found, err := measureAll(t.Context(), bench.Config{}, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, g := range p.groups {
-		for _, s := range g.subjects {
-			for _, flows := range g.flows {
-				for more := range g.processors() {
-					runs := found[conditions{g.workload, s, flows, more}]
-					if low, _ := runs.Bounds(); len(runs) != p.rounds || low <= 0 {
-						t.Errorf("%s, %s, %d flows, %d processors more: %v", g.workload, s.name, flows, more, runs)
-					}
+	b := p.bench()
+	b.Report = func(_ *bench.Report, found bench.Found[float64]) error {
+		for _, g := range b.Groups {
+			for _, c := range g.Cells {
+				runs := bench.Runs(found[c.Name])
+				if low, _ := runs.Bounds(); len(runs) != p.rounds || low <= 0 {
+					t.Errorf("%s: %v", c.Name, runs)
 				}
 			}
 		}
+		return nil
+	}
+	if _, err := bench.Run(t.Context(), bench.Config{}, b); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -54,52 +53,64 @@ func TestRefusedPacketsAreAnError(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("loading BPF programs needs root")
 	}
-	w := &workbench{planes: map[subject]*xdp.Unattached{}}
-	defer func() {
-		if err := w.close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	g := group{workload: workload{shape{1, 4}, lb.TCP, false}, subjects: []subject{balancer(lb.L2DSR, lb.TrackingMinimal)}, flows: []int{1}}
-	if err := w.open(t.Context(), g); err != nil {
+	w := &workbench{packets: 1 << 12, tested: map[subject]*tested{}}
+	c := conditions{workload{shape{1, 4}, lb.TCP, false}, balancer(lb.L2DSR, lb.TrackingMinimal), 1, 1}
+	cell := w.cell(c)
+	if err := cell.Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.planes[g.subjects[0]].Delete(t.Context(), g.vip(0)); err != nil {
-		t.Fatal(err)
+	if err := w.tested[c.subject].plane.Delete(t.Context(), c.vip(0)); err != nil {
+		t.Error(err)
 	}
-	if _, err := w.series[0].run(1 << 12); err != nil {
-		t.Fatal(err)
+	if _, err := cell.Measure(t.Context()); err != nil {
+		t.Error(err)
 	}
-	if err := w.check(t.Context()); err == nil {
-		t.Error("packets that were passed to the kernel went unnoticed")
+	if err := cell.Remove(t.Context()); err == nil || !strings.Contains(err.Error(), "packets left by") {
+		t.Errorf("packets that were passed to the kernel went unnoticed: %v", err)
 	}
 }
 
-func TestInterruptedRunEnds(t *testing.T) {
+// TestInterruptedSetUpEnds checks that each part of a set-up ends when it is interrupted.
+func TestInterruptedSetUpEnds(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("loading BPF programs needs root")
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := measureAll(ctx, bench.Config{Progress: func(string) { cancel() }}, smallPlan()); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want that of the context", err)
+	w := &workbench{packets: 1 << 12, tested: map[subject]*tested{}}
+	c := conditions{workload{shape{1, 4}, lb.TCP, false}, balancer(lb.L2DSR, lb.TrackingFull), 1, 1}
+	cell := w.cell(c)
+	if err := cell.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	many := c
+	many.flows = 1 << 28
+	_, loaded := load(ended, c)
+	for part, err := range map[string]error{
+		"services": loaded, "first packets": establish(ended, w.tested[c.subject], many.load(many.flows, 0, true)), "warm-up": w.warmUp(ended, many, nil),
+	} {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: error %v, want that of the context", part, err)
+		}
+	}
+	if err := cell.Remove(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
 func TestPlans(t *testing.T) {
 	for _, quick := range []bool{true, false} {
-		p := newPlan(quick)
-		found := findings{}
+		p, found := newPlan(quick), bench.Found[float64]{}
 		for _, g := range p.groups {
-			for _, s := range g.subjects {
-				for _, flows := range g.flows {
-					for more := range g.processors() {
-						found[conditions{g.workload, s, flows, more}] = bench.Runs{100 + float64(len(found))}
-					}
+			for _, c := range g.conditions() {
+				if found[c.String()] != nil {
+					t.Errorf("quick=%v: two cells are called %s", quick, c)
 				}
+				found[c.String()] = bench.Runs{100 + float64(len(found))}
 			}
 		}
 		r := &bench.Report{Ratios: map[string]float64{}}
-		if err := found.report(r); err != nil {
+		if err := p.report(r, found); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"flows_1m_over_1", "stable_over_full_tracking_1m", "vips_4096_over_1", "vips_32x4000_over_1", "two_processors_over_one_nat_minimal"} {
@@ -115,14 +126,14 @@ func TestPlans(t *testing.T) {
 
 // The front's own time is taken off within each round.
 func TestCostSubtractsTheFront(t *testing.T) {
-	of := conditions{workload{oneService, lb.TCP, false}, reflector, 1, 0}
+	of := conditions{workload{oneService, lb.TCP, false}, reflector, 1, 1}
 	front := of
 	front.subject = bare
-	f := findings{of: {50, 70}, front: {40, 45}}
+	f := findings{of.String(): {50, 70}, front.String(): {40, 45}}
 	if got := f.cost(of); len(got) != 2 || got[0] != 10 || got[1] != 25 {
 		t.Errorf("costs %v, want 10 and 25", got)
 	}
-	delete(f, front)
+	delete(f, front.String())
 	if got := f.cost(of); got != nil {
 		t.Errorf("costs %v without a front's, want none", got)
 	}

@@ -91,74 +91,48 @@ func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
 	if len(cfg.Settings) == 0 {
 		return nil, errors.New("no router to measure")
 	}
-	parts, err := cfg.parts()
-	if err != nil {
-		return nil, err
-	}
-	programs := []string{"wrk"}
-	for _, p := range parts {
-		programs = append(programs, p.topology.Programs()...)
-	}
-	if err := netlab.CheckPrograms(programs...); err != nil {
-		return nil, err
-	}
-	report, err := cfg.NewReport("ecmp")
-	if err != nil {
-		return nil, err
-	}
-	cfg.Log("seed %d", cfg.Seed)
-	for _, p := range parts {
-		if err := cfg.measure(ctx, p, report); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.setting, err)
-		}
-	}
-	return report, nil
-}
-
-// part is what one lab measures.
-type part struct {
-	setting  Setting
-	topology netlab.Topology
-	measure  []func(*testbed, context.Context) error
-}
-
-// parts are all settings, and throughput in the first one: routers don't differ in it.
-func (c *Config) parts() (parts []part, err error) {
-	for i, setting := range c.Settings {
-		p := part{setting: setting, measure: []func(*testbed, context.Context) error{(*testbed).measureTables, (*testbed).measureUpdates, (*testbed).measureFaults}}
-		if p.topology, err = setting.topology(servers, echoPort); err != nil {
+	b := bench.Bench[bench.Report]{Name: "ecmp", Stage: bench.Stage{Setup: func(context.Context) error {
+		cfg.Log("seed %d", cfg.Seed)
+		return nil
+	}}}
+	for i, setting := range cfg.Settings {
+		topology, err := setting.topology(servers, echoPort)
+		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, p)
+		b.Groups = append(b.Groups, cfg.group(setting.String(), setting, topology, (*testbed).measureTables, (*testbed).measureUpdates, (*testbed).measureFaults))
 		if i > 0 {
-			continue
+			continue // throughput is the same with all routers
 		}
-		p.measure = []func(*testbed, context.Context) error{(*testbed).measureThroughput}
-		if p.topology, err = setting.topology(throughputServers); err != nil {
+		if topology, err = setting.topology(throughputServers); err != nil {
 			return nil, err
 		}
-		parts = append(parts, p)
+		b.Groups = append(b.Groups, cfg.group(setting.String()+", throughput", setting, topology, (*testbed).measureThroughput))
 	}
-	return parts, nil
+	b.Report = bench.Parts(b.Groups)
+	return bench.Run(ctx, cfg.Config, b)
 }
 
-func (c *Config) measure(ctx context.Context, p part, report *bench.Report) (err error) {
-	began := time.Now()
-	t, err := newTestbed(ctx, c, p, report)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, t.close(ctx)) }()
-	if err := t.settle(ctx); err != nil {
-		return err
-	}
-	for _, measure := range p.measure {
-		if err := measure(t, ctx); err != nil {
-			return err
+// group returns the group of one lab, in which parts are measured one after the other.
+func (c *Config) group(name string, setting Setting, topology netlab.Topology, parts ...func(*testbed, context.Context) error) bench.Group[bench.Report] {
+	measure := func(ctx context.Context) (report bench.Report, err error) {
+		report.Ratios = map[string]float64{}
+		t, err := newTestbed(ctx, c, setting, topology, &report)
+		if err != nil {
+			return report, err
 		}
+		defer func() { err = errors.Join(err, t.close(ctx)) }()
+		if err := t.settle(ctx); err != nil {
+			return report, err
+		}
+		for _, part := range parts {
+			if err := part(t, ctx); err != nil {
+				return report, err
+			}
+		}
+		return report, nil
 	}
-	c.Log("%s: measured in %.0f s", p.setting, time.Since(began).Seconds())
-	return nil
+	return bench.Single(bench.Cell[bench.Report]{Name: name, Programs: append(topology.Programs(), "wrk"), Measure: measure})
 }
 
 // random draws the changes of one part of a setting.

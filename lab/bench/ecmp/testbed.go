@@ -80,14 +80,14 @@ func (s Setting) topology(servers int, echoPorts ...uint16) (netlab.Topology, er
 	})
 }
 
-// newTestbed builds a part's lab and starts to observe its router.
-func newTestbed(ctx context.Context, c *Config, p part, report *bench.Report) (t *testbed, err error) {
-	t = &testbed{config: c, setting: p.setting, topology: p.topology, report: report, fleet: make(fleet, balancers), vips: map[family]netip.Prefix{}}
+// newTestbed builds the lab of a setting and starts to observe its router.
+func newTestbed(ctx context.Context, c *Config, setting Setting, topology netlab.Topology, report *bench.Report) (t *testbed, err error) {
+	t = &testbed{config: c, setting: setting, topology: topology, report: report, fleet: make(fleet, balancers), vips: map[family]netip.Prefix{}}
 	t.servers = bench.NewPresence(t.topology.Probes[0].Answers)
 	for _, service := range t.topology.Services {
 		t.vips[familyOf(service.Address)] = netip.PrefixFrom(service.Address, service.Address.BitLen())
 	}
-	if t.Lab, err = c.Labs.Up(ctx, c.Name+"-"+p.setting.slug(), t.topology); err != nil {
+	if t.Lab, err = c.Labs.Up(ctx, c.Name+"-"+setting.slug(), t.topology); err != nil {
 		return nil, err
 	}
 	for _, h := range t.Hosts(netlab.Balancer) {

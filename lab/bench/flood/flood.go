@@ -22,6 +22,7 @@ import (
 
 	"fairlead.io/fairlead/lab/bench"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/lab/wire"
 )
 
 // Config configures Run.
@@ -49,45 +50,44 @@ const (
 	readyTimeout = 20 * time.Second
 )
 
-// Run builds a lab for each subject, measures, and removes it, also when it fails or ctx
-// ends.
+// Run builds a lab for each subject, measures, and removes it.
 func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
 	if cfg.Connections < 1 || cfg.Rate < minRate || cfg.Duration < silence {
 		return nil, fmt.Errorf("%d connections, %d packets a second for %s: want at least 1, %d and %s", cfg.Connections, cfg.Rate, cfg.Duration, minRate, silence)
 	}
-	var programs []string
+	b := bench.Bench[seen]{Name: "flood", Report: report}
 	for _, s := range subjects() {
 		topology, err := draw(s)
 		if err != nil {
 			return nil, err
 		}
-		programs = append(programs, topology.Programs()...)
+		t := &testbed{of: s}
+		b.Groups = append(b.Groups, bench.Single(bench.Cell[seen]{
+			Name: s.name, Programs: topology.Programs(),
+			Stage: bench.Stage{
+				Setup: func(ctx context.Context) (err error) {
+					if t.Lab, err = cfg.Labs.Up(ctx, cfg.Name, topology); err != nil {
+						return err
+					}
+					return t.start(ctx, cfg.Connections)
+				},
+				Remove: t.remove,
+			},
+			Measure: func(ctx context.Context) (seen, error) { return t.measure(ctx, cfg.Rate, cfg.Duration) },
+		}))
 	}
-	if err := netlab.CheckPrograms(programs...); err != nil {
-		return nil, err
-	}
-	report, err := cfg.NewReport("flood")
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range subjects() {
-		seen, err := cfg.measure(ctx, s)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.name, err)
-		}
-		seen.report(report, s)
-	}
-	return report, nil
+	return bench.Run(ctx, cfg.Config, b)
 }
 
 // seen has the measurements of one subject.
 type seen struct {
-	connections, broken int
-	// rate of the flood, in packets a second.
-	rate float64
-	// before and during are the new connections to the services without and with the flood,
-	// in the order of subject.opens.
-	before, during [2]opened
+	// Broken is the number of silent connections that broke.
+	Broken int
+	// Rate of the flood, in packets a second.
+	Rate float64
+	// Before and During are the percentages of new connections to the services that failed,
+	// without and with the flood, in the order of subject.opens.
+	Before, During [2]float64
 }
 
 // opened counts new connections.
@@ -97,85 +97,91 @@ func (o *opened) share() float64 {
 	return 100 * float64(o.failed.Load()) / float64(max(1, o.tried.Load()))
 }
 
-func (s *seen) report(r *bench.Report, of subject) {
-	labels := map[string]string{"balancer": of.name}
-	r.Add("forged_packets", "1/s", bench.Runs{s.rate}, labels)
-	r.Add("idle_broken", "connections", bench.Runs{float64(s.broken)}, labels)
-	for i, name := range []string{"others_failed", "flooded_failed"}[:len(of.opens())] {
-		for _, phase := range []struct {
-			flood string
-			count *opened
-		}{{"no", &s.before[i]}, {"yes", &s.during[i]}} {
-			r.Add(name, "%", bench.Runs{phase.count.share()}, map[string]string{"balancer": of.name, "flood": phase.flood})
+func report(r *bench.Report, found bench.Found[seen]) error {
+	for _, of := range subjects() {
+		for _, s := range found[of.name] { // one, if it was measured
+			labels := map[string]string{"balancer": of.name}
+			r.Add("forged_packets", "1/s", bench.Runs{s.Rate}, labels)
+			r.Add("idle_broken", "connections", bench.Runs{float64(s.Broken)}, labels)
+			for i, name := range []string{"others_failed", "flooded_failed"}[:len(of.opens())] {
+				r.Add(name, "%", bench.Runs{s.Before[i]}, map[string]string{"balancer": of.name, "flood": "no"})
+				r.Add(name, "%", bench.Runs{s.During[i]}, map[string]string{"balancer": of.name, "flood": "yes"})
+			}
+			if !of.kernel {
+				r.Judge("idle_broken of "+of.name, bench.Documented, bench.AtMost(0), float64(s.Broken))
+				r.Judge("others_failed of "+of.name, bench.Documented, bench.AtMost(1), s.During[0])
+			}
 		}
 	}
-	if !of.kernel {
-		r.Judge("idle_broken of "+of.name, bench.Documented, bench.AtMost(0), float64(s.broken))
-		r.Judge("others_failed of "+of.name, bench.Documented, bench.AtMost(1), s.during[0].share())
+	return nil
+}
+
+// start waits for the services, and opens the connections that are silent later.
+func (t *testbed) start(ctx context.Context, connections int) error {
+	// The flood enters the switch from a program.
+	err := bench.OnInterface(t.Lab, "switch", "router", func(dev *net.Interface) error { return wire.AttachSwitch(dev.Index) })
+	if err != nil {
+		return err
 	}
+	if err := t.ready(ctx); err != nil {
+		return err
+	}
+	t.silent, err = t.openAll(ctx, connections)
+	return err
+}
+
+func (t *testbed) remove(ctx context.Context) error {
+	for _, conn := range t.silent {
+		if conn != nil {
+			_ = conn.Close()
+		}
+	}
+	if t.Lab == nil {
+		return nil
+	}
+	return t.Down(ctx)
 }
 
 // measure runs one subject.
-func (c *Config) measure(ctx context.Context, of subject) (_ *seen, err error) {
-	c.Log("%s: building the lab", of.name)
-	t, err := newTestbed(ctx, c, of)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, t.Down(context.WithoutCancel(ctx))) }()
-	if err := t.ready(ctx); err != nil {
-		return nil, err
-	}
-	conns, err := t.openAll(ctx, c.Connections)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		for _, conn := range conns {
-			_ = conn.Close()
-		}
-	}()
-	s := &seen{connections: len(conns)}
-	c.Log("%s: %d connections are open", of.name, len(conns))
+func (t *testbed) measure(ctx context.Context, rate int, duration time.Duration) (s seen, err error) {
 	const quiet = 3 * time.Second
-	if err := t.openNew(ctx, quiet, &s.before); err != nil {
-		return nil, err
+	var before, during [2]opened
+	if err := t.openNew(ctx, quiet, &before); err != nil {
+		return s, err
 	}
 	group, within := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		s.rate, err = t.flood(within, c.Rate, c.Duration)
+		s.Rate, err = t.flood(within, rate, duration)
 		return err
 	})
-	group.Go(func() error { return t.openNew(within, c.Duration, &s.during) })
-	group.Go(func() error {
-		s.broken, err = t.speak(within, conns, c.Duration)
+	group.Go(func() error { return t.openNew(within, duration, &during) })
+	group.Go(func() (err error) {
+		s.Broken, err = t.speak(within, t.silent, duration)
 		return err
 	})
-	if err := group.Wait(); err != nil {
-		return nil, err
+	err = group.Wait()
+	for i := range before {
+		s.Before[i], s.During[i] = before[i].share(), during[i].share()
 	}
-	c.Log("%s: %.0f packets a second broke %d connections; %.1f %% of new ones failed", of.name, s.rate, s.broken, s.during[0].share())
-	return s, nil
+	return s, err
 }
 
 // ready waits until the services answer some times in a row: a connection is to one of the
 // servers at random.
 func (t *testbed) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, errors.New("the services don't answer"))
-	defer cancel()
 	for _, port := range t.of.opens() {
-		for answers := 0; answers < 16; answers++ {
-			conn, err := t.open(ctx, port)
-			if err == nil {
+		err := bench.Await(ctx, readyTimeout, 100*time.Millisecond, func(ctx context.Context) error {
+			for range 16 {
+				conn, err := t.open(ctx, port)
+				if err != nil {
+					return fmt.Errorf("port %d doesn't answer: %w", port, err)
+				}
 				_ = conn.Close()
-				continue
 			}
-			answers = -1
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-			case <-time.After(100 * time.Millisecond):
-			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -229,10 +235,8 @@ func exchange(conn net.Conn) error {
 func (t *testbed) speak(ctx context.Context, conns []net.Conn, duration time.Duration) (broken int, err error) {
 	dead := make([]bool, len(conns))
 	for end := time.Now().Add(duration); time.Now().Before(end); {
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-time.After(silence):
+		if err := netlab.Sleep(ctx, silence); err != nil {
+			return 0, err
 		}
 		var group errgroup.Group
 		group.SetLimit(dialers)

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 	"time"
 
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/lab/bench"
 	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/lab/wire"
 )
@@ -82,26 +82,9 @@ func subjects() []subject {
 
 // testbed is a lab with one balancer, which has two servers.
 type testbed struct {
-	*netlab.Lab
-	of subject
-}
-
-func newTestbed(ctx context.Context, c *Config, of subject) (*testbed, error) {
-	topology, err := draw(of)
-	if err != nil {
-		return nil, err
-	}
-	lab, err := c.Labs.Up(ctx, c.Name, topology)
-	if err != nil {
-		return nil, err
-	}
-	t := &testbed{lab, of}
-	// The flood enters the switch from a program.
-	err = t.Do("switch", func() error { return withInterface("router", wire.AttachSwitch) })
-	if err != nil {
-		return nil, errors.Join(err, t.Down(context.WithoutCancel(ctx)))
-	}
-	return t, nil
+	*netlab.Lab // nil: not built
+	of          subject
+	silent      []net.Conn
 }
 
 // draw is "nodes" for pods of the balancer's own node, else "ecmp".
@@ -146,39 +129,24 @@ func draw(of subject) (topology netlab.Topology, err error) {
 			}}}
 			n++
 		case h.Role == netlab.Balancer && of.kernel:
-			h.Role, h.Agent, h.Processes, h.Socket, h.Rules = netlab.Router, nil, nil, "", rules(web.Backends)
+			h.Role, h.Agent, h.Processes, h.Socket, h.Rules = netlab.Router, nil, nil, "", fmt.Sprintf(rules, web.Backends[0].Address, web.Backends[1].Address)
 		}
 	}
 	return topology, nil
 }
 
 // rules are kube-proxy's for services with externalTrafficPolicy Cluster, in short.
-func rules(backends []lb.Backend) string {
-	var endpoints []string
-	for i, b := range backends {
-		endpoints = append(endpoints, fmt.Sprintf("%d : %s", i, b.Address))
-	}
-	return fmt.Sprintf(`table ip proxy {
+const rules = `table ip proxy {
 	chain prerouting {
 		type nat hook prerouting priority dstnat
-		ip daddr %s tcp dport { %d, %d } dnat to numgen random mod %d map { %s }
+		ip daddr 10.1.1.1 tcp dport { 8081, 8082 } dnat to numgen random mod 2 map { 0 : %s, 1 : %s }
 	}
 	chain postrouting {
 		type nat hook postrouting priority srcnat
 		masquerade
 	}
 }
-`, vip, flooded, other, len(backends), strings.Join(endpoints, ", "))
-}
-
-// withInterface calls fn with the index of an interface of the thread's namespace.
-func withInterface(name string, fn func(index int) error) error {
-	dev, err := net.InterfaceByName(name)
-	if err != nil {
-		return err
-	}
-	return fn(dev.Index)
-}
+`
 
 // step is the time in which a portion of the flood is sent, minRate the rate at which a
 // portion is as large as wire.Sender wants it.
@@ -190,32 +158,23 @@ const (
 // flood sends SYNs or datagrams from the router to the balancer and returns their rate.
 func (t *testbed) flood(ctx context.Context, rate int, duration time.Duration) (achieved float64, err error) {
 	var balancer net.HardwareAddr
-	err = t.Do("lb1", func() error {
-		dev, err := net.InterfaceByName("eth0")
-		if err == nil {
-			balancer = dev.HardwareAddr
-		}
-		return err
+	err = bench.OnInterface(t.Lab, "lb1", "eth0", func(dev *net.Interface) error {
+		balancer = dev.HardwareAddr
+		return nil
 	})
 	if err != nil {
 		return 0, err
 	}
-	err = t.Do("router", func() error {
-		return withInterface("eth1", func(index int) error {
-			dev, err := net.InterfaceByIndex(index)
-			if err != nil {
-				return err
-			}
-			sender, err := wire.NewSender(index, wire.Load{
-				Destination: lb.MAC(balancer), Source: lb.MAC(dev.HardwareAddr), Client: forged,
-				VIP: t.of.floodedVIP(), VIPs: 1, Flows: flows, Size: 64, SYN: true,
-			})
-			if err != nil {
-				return err
-			}
-			achieved, err = send(ctx, sender, rate, duration)
-			return errors.Join(err, sender.Close())
+	err = bench.OnInterface(t.Lab, "router", "eth1", func(dev *net.Interface) error {
+		sender, err := wire.NewSender(dev.Index, wire.Load{
+			Destination: lb.MAC(balancer), Source: lb.MAC(dev.HardwareAddr), Client: forged,
+			VIP: t.of.floodedVIP(), VIPs: 1, Flows: flows, Size: 64, SYN: true,
 		})
+		if err != nil {
+			return err
+		}
+		achieved, err = send(ctx, sender, rate, duration)
+		return errors.Join(err, sender.Close())
 	})
 	return achieved, err
 }

@@ -3,17 +3,14 @@
 package forward
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/ipvs"
@@ -53,20 +50,23 @@ type device struct {
 	pods, filtered bool
 	// onRequest is set if the device is measured only if it is named: many kernels lack it.
 	onRequest bool
+	// rules are the device's nftables rules.
+	rules string
 	// programs are those that start runs.
 	programs []string
-	// start starts the device in its host, which it ends with; a Fairlead device
-	// returns its data plane. Without a start the sink takes the device's place.
-	start func(ctx context.Context, lab *netlab.Lab) (dataplane.DataPlane, error)
+	// start starts the device on a thread in its namespace, with the index of its interface; it
+	// ends with the namespace. A Fairlead device returns its data plane. Without a start the
+	// sink takes the device's place.
+	start func(ctx context.Context, t *testbed, ifindex int) (dataplane.DataPlane, error)
 }
-
-func (d device) host() string { return "device-" + d.name }
 
 // devices are all that can be measured. The first is sender and sink alone.
 func devices() []device {
 	list := []device{
 		{name: noDevice, role: netlab.Client},
-		{name: reflectorDevice, role: netlab.Client, start: startReflector},
+		{name: reflectorDevice, role: netlab.Client, start: func(_ context.Context, _ *testbed, ifindex int) (dataplane.DataPlane, error) {
+			return nil, wire.AttachBouncer(ifindex)
+		}},
 	}
 	for _, mode := range xdp.Limits().Forwards {
 		if mode == lb.DSR {
@@ -75,83 +75,31 @@ func devices() []device {
 		list = append(list, fairlead(device{name: mode.String(), stateful: mode == lb.NAT}, mode))
 	}
 	return append(list,
-		fairlead(device{name: podsDevice, stateful: true, pods: true}, lb.DSR),
-		fairlead(device{name: filteredDevice, stateful: true, pods: true, filtered: true}, lb.DSR),
-		device{name: iptablesDevice, role: netlab.Router, stateful: true, programs: []string{iptables()}, start: startIptables},
-		device{name: nftablesDevice, role: netlab.Router, stateful: true, programs: []string{"nft"}, start: startNftables},
-		throughIPVS(ipvsL2DSRDevice, lb.L2DSR),
-		throughIPVS(ipvsNATDevice, lb.NAT),
+		fairlead(device{name: podsDevice, stateful: true, pods: true, rules: podRules}, lb.DSR),
+		fairlead(device{name: filteredDevice, stateful: true, pods: true, filtered: true, rules: podRules}, lb.DSR),
+		inKernel(device{name: iptablesDevice, programs: []string{iptables()}}, addIPTables),
+		inKernel(device{name: nftablesDevice, rules: natRules}, nil),
+		inKernel(device{name: ipvsL2DSRDevice, onRequest: true}, openIPVS(lb.L2DSR)),
+		inKernel(device{name: ipvsNATDevice, onRequest: true}, openIPVS(lb.NAT)),
 	)
-}
-
-func deviceNames(list []device) []string {
-	names := make([]string, len(list))
-	for i, d := range list {
-		names[i] = d.name
-	}
-	return names
-}
-
-func startReflector(_ context.Context, lab *netlab.Lab) (dataplane.DataPlane, error) {
-	return nil, onDevice(lab, reflectorDevice, wire.AttachBouncer)
-}
-
-// onDevice calls fn in the device's namespace with the index of its interface.
-func onDevice(lab *netlab.Lab, name string, fn func(ifindex int) error) error {
-	return lab.Do(device{name: name}.host(), func() error {
-		dev, err := net.InterfaceByName(deviceInterface)
-		if err != nil {
-			return err
-		}
-		return fn(dev.Index)
-	})
 }
 
 // fairlead returns a device with the XDP data plane in a forwarding mode, without an agent.
 func fairlead(d device, mode lb.Forward) device {
 	d.role = netlab.Balancer
-	d.start = func(ctx context.Context, lab *netlab.Lab) (plane dataplane.DataPlane, err error) {
-		// The directory in which netlab mounts a balancer's BPF file system.
-		pins := filepath.Join(lab.State().Host(d.host()).Directory, "bpf", "bench")
-		err = lab.Do(d.host(), func() error {
-			plane, err = openXDP(ctx, pins, d, mode)
-			return err
+	d.start = func(ctx context.Context, t *testbed, _ int) (dataplane.DataPlane, error) {
+		plane, err := xdp.Open(xdp.Config{
+			// The directory in which netlab mounts a balancer's BPF file system.
+			PinDir:     filepath.Join(t.lab.State().Host(deviceHost).Directory, "bpf", "bench"),
+			Interfaces: []string{deviceInterface}, Mode: program.Native, Seed: 1, Log: slog.New(slog.DiscardHandler),
+			NAT: natSource(), FilterPods: d.filtered,
 		})
-		return plane, err
-	}
-	return d
-}
-
-// openXDP opens an XDP data plane that balances the VIP in both protocols.
-func openXDP(ctx context.Context, pins string, d device, mode lb.Forward) (dataplane.DataPlane, error) {
-	plane, err := xdp.Open(xdp.Config{
-		PinDir: pins, Interfaces: []string{deviceInterface}, Mode: program.Native, Seed: 1, Log: slog.New(slog.DiscardHandler),
-		NAT: natSource(), FilterPods: d.filtered,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err = d.balance(ctx, plane, mode); err == nil {
-		err = plane.Attach(ctx)
-	}
-	if err != nil {
-		return nil, errors.Join(err, plane.Close())
-	}
-	return plane, nil
-}
-
-// throughIPVS returns a device with the IPVS data plane in a forwarding mode, without an agent.
-func throughIPVS(name string, mode lb.Forward) device {
-	d := device{name: name, role: netlab.Router, stateful: true, onRequest: true}
-	d.start = func(ctx context.Context, lab *netlab.Lab) (plane dataplane.DataPlane, err error) {
-		err = startNAT(lab, name, func() error {
-			opened, err := ipvs.Open(ipvs.Config{Log: slog.New(slog.DiscardHandler)})
-			if err != nil {
-				return err
-			}
-			plane = opened
-			return d.balance(ctx, plane, mode)
-		})
+		if err != nil {
+			return nil, err
+		}
+		if err = d.balance(ctx, plane, mode); err == nil {
+			err = plane.Attach(ctx)
+		}
 		return plane, err
 	}
 	return d
@@ -185,24 +133,70 @@ func natSource() xdp.NAT {
 	return source
 }
 
-// startIptables and startNftables start the kernel's NAT with one rule for each
-// protocol, its best case: new flows get slower with every rule; established ones
-// only use the connection table.
-func startIptables(ctx context.Context, lab *netlab.Lab) (dataplane.DataPlane, error) {
-	var rules []string
-	for _, protocol := range []string{"udp", "tcp"} {
-		rules = append(rules, fmt.Sprintf("-t nat -A PREROUTING -d %s -p %s --dport 80 -j DNAT --to-destination %s-%s",
-			vipAddress, protocol, firstBackend, lastBackend))
-	}
-	return nil, startNAT(lab, iptablesDevice, func() error {
-		for _, rule := range rules {
-			if err := command(ctx, "", iptables(), append([]string{"-w"}, strings.Fields(rule)...)...); err != nil {
-				return err
+// inKernel returns a device whose kernel forwards, by rules or after a start.
+func inKernel(d device, start func(context.Context, *testbed) (dataplane.DataPlane, error)) device {
+	d.role, d.stateful = netlab.Router, true
+	d.start = func(ctx context.Context, t *testbed, ifindex int) (plane dataplane.DataPlane, err error) {
+		// The interface takes frames from the sender by a program, which costs less than
+		// receive offload.
+		if err := wire.AttachSwitch(ifindex); err != nil {
+			return nil, err
+		}
+		if start != nil {
+			if plane, err = start(ctx, t); err != nil {
+				return plane, err
 			}
 		}
-		return nil
-	})
+		// A network card has verified checksums already.
+		return plane, os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_checksum", []byte("0"), 0o644)
+	}
+	return d
 }
+
+// openIPVS opens the IPVS data plane in a forwarding mode, without an agent.
+func openIPVS(mode lb.Forward) func(context.Context, *testbed) (dataplane.DataPlane, error) {
+	return func(ctx context.Context, t *testbed) (dataplane.DataPlane, error) {
+		plane, err := ipvs.Open(ipvs.Config{Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return nil, err
+		}
+		return plane, t.device.balance(ctx, plane, mode)
+	}
+}
+
+// addIPTables and natRules are one rule for each protocol, the kernel's best case: new flows
+// get slower with every rule; established ones only use the connection table.
+func addIPTables(ctx context.Context, t *testbed) (dataplane.DataPlane, error) {
+	for _, protocol := range []string{"udp", "tcp"} {
+		_, err := t.lab.Run(ctx, deviceHost, iptables(), "-w", "-t", "nat", "-A", "PREROUTING", "-d", vipAddress.String(), "-p", protocol,
+			"--dport", "80", "-j", "DNAT", "--to-destination", fmt.Sprintf("%s-%s", firstBackend, lastBackend))
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+const natRules = `table ip bench {
+	chain prerouting {
+		type nat hook prerouting priority dstnat
+		ip daddr 10.1.1.1 udp dport 80 dnat to 10.0.2.21-10.0.2.36
+		ip daddr 10.1.1.1 tcp dport 80 dnat to 10.0.2.21-10.0.2.36
+	}
+}
+`
+
+// podRules let in packets that a network policy would permit.
+const podRules = `table ip policy_bench {
+	chain forward {
+		type filter hook forward priority filter; policy drop;
+		ct state invalid drop
+		ct state established,related accept
+		ip daddr 10.244.0.0/24 udp dport 80 accept
+		ip daddr 10.244.0.0/24 tcp dport 80 accept
+	}
+}
+`
 
 // iptables is the native one if it is installed; the other one translates to nftables.
 func iptables() string {
@@ -210,43 +204,4 @@ func iptables() string {
 		return "iptables-legacy"
 	}
 	return "iptables"
-}
-
-func startNftables(ctx context.Context, lab *netlab.Lab) (dataplane.DataPlane, error) {
-	rules := fmt.Sprintf(`table ip bench {
-	chain prerouting {
-		type nat hook prerouting priority dstnat
-		ip daddr %[1]s udp dport 80 dnat to %[2]s-%[3]s
-		ip daddr %[1]s tcp dport 80 dnat to %[2]s-%[3]s
-	}
-}
-`, vipAddress, firstBackend, lastBackend)
-	return nil, startNAT(lab, nftablesDevice, func() error { return command(ctx, rules, "nft", "-f", "-") })
-}
-
-// startNAT calls rules in a host that forwards.
-func startNAT(lab *netlab.Lab, name string, rules func() error) error {
-	return onDevice(lab, name, func(ifindex int) error {
-		// The interface takes frames from the sender by a program, which costs less
-		// than receive offload.
-		if err := wire.AttachSwitch(ifindex); err != nil {
-			return err
-		}
-		if err := rules(); err != nil {
-			return err
-		}
-		// A network card has verified checksums already.
-		return os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_checksum", []byte("0"), 0o644)
-	})
-}
-
-// command runs a program in the calling thread's namespace.
-func command(ctx context.Context, input, name string, args ...string) error {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Stdin = strings.NewReader(input)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s: %w %s", strings.Join(append([]string{name}, args...), " "), err, bytes.TrimSpace(out))
-	}
-	return nil
 }

@@ -5,7 +5,7 @@
 //
 // A tester sends packets that are made in the kernel through a veth pair to a
 // device under test, which sends them back; the tester counts arriving packets (RFC
-// 2544, section 6). Each device has a network namespace and a veth pair of its own.
+// 2544, section 6). Each device has a lab of its own, with a tester.
 // Everything runs on one processor, one packet after the other: the time of a
 // packet is the sum of sender, device and sink, so the device's own time is the
 // difference to a run without a device.
@@ -15,12 +15,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"fairlead.io/fairlead/lab/bench"
-	"fairlead.io/fairlead/lab/netlab"
-	"fairlead.io/fairlead/lab/wire"
 )
 
 // Config configures Run.
@@ -28,208 +29,175 @@ type Config struct {
 	bench.Config
 	// Devices are the names of the devices to compare; none means all that every kernel has.
 	Devices []string
-	// Sizes are the frame sizes to send; none means the plan's.
-	Sizes []string
-	// Established leaves out TCP and new flows.
-	Established bool
 }
 
-// Check returns an error for a device or a frame size that there isn't.
+// Check returns an error for a device that there isn't.
 func (c *Config) Check() error {
-	_, err := newPlan(*c)
+	_, err := chooseDevices(c.Devices)
 	return err
 }
 
-// Run builds the network, measures and removes the network, also if it fails or ctx
-// ends.
+// chooseDevices returns the named devices, or all that every kernel has.
+func chooseDevices(names []string) ([]device, error) {
+	all := devices()
+	if len(names) == 0 {
+		return slices.DeleteFunc(all, func(d device) bool { return d.onRequest }), nil
+	}
+	var chosen []device
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(d device) bool { return d.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no device is called %q: there are %s", name, strings.Join(deviceNames(all), ", "))
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+func deviceNames(list []device) []string {
+	names := make([]string, len(list))
+	for i, d := range list {
+		names[i] = d.name
+	}
+	return names
+}
+
+// Run measures.
 func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
-	p, err := newPlan(cfg)
+	devices, err := chooseDevices(cfg.Devices)
 	if err != nil {
 		return nil, err
 	}
-	var programs []string
-	for _, d := range p.devices {
-		programs = append(programs, d.programs...)
+	b, _ := newPlan(cfg.Quick, devices).bench(cfg)
+	return bench.Run(ctx, cfg.Config, b)
+}
+
+type plan struct {
+	devices []device
+	cases   []conditions
+	rounds  int
+	// duration of one measurement; warmUp precedes the first.
+	warmUp, duration time.Duration
+	// fill is a longer warm-up for stateful devices before new flows are measured:
+	// their tables hold the flows of the last seconds, as in steady operation (the
+	// kernel keeps an unanswered UDP flow for 30 s).
+	fill time.Duration
+}
+
+func newPlan(quick bool, devices []device) plan {
+	if quick {
+		return plan{devices, cases([]string{"64", "128"}), 4, 50 * time.Millisecond, 150 * time.Millisecond, 8 * time.Second}
 	}
-	if err := netlab.CheckPrograms(programs...); err != nil {
-		return nil, err
+	return plan{devices, cases(frameSizes), 5, 200 * time.Millisecond, 400 * time.Millisecond, 15 * time.Second}
+}
+
+// bench compares all devices under the same conditions. A device's testbed is built when it is
+// first measured, and stays.
+func (p plan) bench(cfg Config) (b bench.Bench[rate], testbeds []*testbed) {
+	testbeds = make([]*testbed, len(p.devices))
+	for i, d := range p.devices {
+		testbeds[i] = &testbed{device: d}
 	}
-	report, err := cfg.NewReport("forward")
+	var table connectionTable
+	b = bench.Bench[rate]{
+		Name: "forward",
+		Stage: bench.Stage{Remove: func(ctx context.Context) error {
+			var errs []error
+			for _, t := range testbeds {
+				errs = append(errs, t.remove(ctx))
+			}
+			return errors.Join(append(errs, table.restore())...)
+		}},
+		Report: func(r *bench.Report, found bench.Found[rate]) error { return findings{p, found}.report(r) },
+	}
+	for _, c := range p.cases {
+		g := bench.Group[rate]{Name: c.String(), Rounds: p.rounds}
+		for _, t := range testbeds {
+			g.Cells = append(g.Cells, p.cell(cfg, c, t, &table))
+		}
+		b.Groups = append(b.Groups, g)
+	}
+	return b, testbeds
+}
+
+func (p plan) cell(cfg Config, c conditions, t *testbed, table *connectionTable) bench.Cell[rate] {
+	r := &run{testbed: t}
+	topology := t.device.topology()
+	return bench.Cell[rate]{
+		Name: c.cell(t.device.name), Reference: t.device.name == noDevice, Programs: append(topology.Programs(), t.device.programs...),
+		Stage: bench.Stage{
+			Setup: func(ctx context.Context) error {
+				if err := t.build(ctx, cfg.Labs); err != nil {
+					return err
+				}
+				warmUp := p.warmUp
+				if t.device.stateful && c.flows == newFlows {
+					// The device has made the kernel load its connection tracking.
+					if err := table.widen(); err != nil {
+						return err
+					}
+					warmUp = max(warmUp, p.fill)
+				}
+				if err := r.open(c.load()); err != nil {
+					return err
+				}
+				return r.warmUp(ctx, warmUp)
+			},
+			Remove: func(context.Context) error {
+				if r.sender == nil {
+					return nil
+				}
+				return r.sender.Close()
+			},
+		},
+		Measure: func(context.Context) (rate, error) { return r.send(r.frames(p.duration)) },
+	}
+}
+
+// The kernel's connection table belongs to the whole machine. With its default size
+// iptables and nftables would drop new flows after a second, or search long chains.
+const (
+	conntrackMax     = "/proc/sys/net/netfilter/nf_conntrack_max"
+	conntrackBuckets = "/proc/sys/net/netfilter/nf_conntrack_buckets"
+
+	wantedConnections = 3 * newFlows // of three devices
+	wantedBuckets     = newFlows / 4
+)
+
+// connectionTable has the former values of the sysctls that were raised, by their paths.
+type connectionTable map[string]string
+
+// widen makes the connection table large enough for new flows.
+func (t *connectionTable) widen() error {
+	if *t == nil {
+		*t = connectionTable{}
+	}
+	return errors.Join(t.raise(conntrackMax, wantedConnections), t.raise(conntrackBuckets, wantedBuckets))
+}
+
+// raise sets a sysctl to at least the wanted value.
+func (t connectionTable) raise(path string, wanted int) error {
+	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("connection tracking: %w", err)
 	}
-	found, err := measure(ctx, cfg, p)
+	old := strings.TrimSpace(string(text))
+	value, err := strconv.Atoi(old)
+	if err == nil && value < wanted {
+		t[path] = old
+		err = os.WriteFile(path, strconv.AppendInt(nil, int64(wanted), 10), 0o644)
+	}
 	if err != nil {
-		return nil, err
-	}
-	return report, found.report(report)
-}
-
-func measure(ctx context.Context, cfg Config, p plan) (found findings, err error) {
-	cfg.Log("building %d devices under test", len(p.devices))
-	b, err := newTestbed(ctx, cfg.Labs, p.devices)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	// The devices have made the kernel load its connection tracking.
-	restore, err := p.widenConntrack()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, restore()) }()
-	found = findings{}
-	for i, c := range p.cases {
-		cfg.Log("%d of %d: %s", i+1, len(p.cases), c)
-		if found[c], err = b.compare(ctx, c, p); err != nil {
-			return nil, fmt.Errorf("%s: %w", c, err)
-		}
-	}
-	return found, nil
-}
-
-// compare measures all devices under the same conditions: a warm-up of each, then
-// the rounds.
-func (b *testbed) compare(ctx context.Context, c conditions, p plan) (_ map[string]rates, err error) {
-	runs := make([]*run, 0, len(b.links))
-	defer func() {
-		for _, r := range runs {
-			err = errors.Join(err, r.close())
-		}
-	}()
-	found := make(map[string]rates, len(b.links))
-	for _, w := range b.links {
-		r, err := newRun(b.lab, w, c)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", w.device.name, err)
-		}
-		runs = append(runs, r)
-		if err := r.warmUp(ctx, p.warmUpOf(w.device, c)); err != nil {
-			return nil, fmt.Errorf("%s: %w", w.device.name, err)
-		}
-	}
-	return found, bench.Alternate(ctx, p.rounds, runs, func(r *run) error {
-		name := r.link.device.name
-		rate, err := r.send(r.frames(p.duration))
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		found[name] = found[name].add(rate)
-		return nil
-	})
-}
-
-// firstFrames is the number of frames of the first warm-up, which measures how many
-// frames a duration takes.
-const firstFrames = 1 << 14
-
-// warmUpStep is the longest part of a warm-up, in which a device may get slower.
-const warmUpStep = 500 * time.Millisecond
-
-type rate struct {
-	perSecond float64 // frames that reached the sink
-	lost      float64 // share of the frames that didn't
-}
-
-// run sends one load over one link.
-type run struct {
-	lab    *netlab.Lab
-	link   *link
-	sender *wire.Sender
-	// perFrame is the time of a frame in the last measurement, in nanoseconds.
-	perFrame float64
-}
-
-func newRun(lab *netlab.Lab, w *link, c conditions) (*run, error) {
-	r := &run{lab: lab, link: w}
-	return r, lab.Do(testerHost, func() error {
-		dev, err := net.InterfaceByName(w.testerEnd)
-		if err != nil {
-			return err
-		}
-		r.sender, err = wire.NewSender(dev.Index, c.load(w))
-		return err
-	})
-}
-
-// warmUp sends for about d.
-func (r *run) warmUp(ctx context.Context, d time.Duration) error {
-	if _, err := r.send(firstFrames); err != nil {
-		return err
-	}
-	for start, left := time.Now(), d; left > 0; left = d - time.Since(start) {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if _, err := r.send(r.frames(min(left, warmUpStep))); err != nil {
-			return err
-		}
+		return fmt.Errorf("sysctl %s: %w", path, err)
 	}
 	return nil
 }
 
-// frames is the number of frames that take about d.
-func (r *run) frames(d time.Duration) int {
-	return max(firstFrames, int(float64(d.Nanoseconds())/r.perFrame))
-}
-
-// send sends frames and counts those that arrive.
-func (r *run) send(frames int) (found rate, err error) {
-	err = r.lab.Do(testerHost, func() error {
-		if err := bench.ClaimProcessor(); err != nil {
-			return err
-		}
-		sentBefore, receivedBefore, err := r.counts()
-		if err != nil {
-			return err
-		}
-		if r.perFrame, err = r.sender.Send(frames); err != nil {
-			return err
-		}
-		sent, err := r.sender.Sent()
-		if err != nil {
-			return err
-		}
-		received, err := r.residual(receivedBefore, sent-sentBefore)
-		if err != nil {
-			return err
-		}
-		if received == receivedBefore {
-			return fmt.Errorf("none of %d frames came through", sent-sentBefore)
-		}
-		share := float64(received-receivedBefore) / float64(sent-sentBefore)
-		found = rate{perSecond: 1e9 / r.perFrame * share, lost: 1 - share}
-		return nil
-	})
-	return found, err
-}
-
-// counts are the frames sent and received so far.
-func (r *run) counts() (sent, received uint64, err error) {
-	if sent, err = r.sender.Sent(); err != nil {
-		return 0, 0, err
+// restore sets the sysctls back.
+func (t connectionTable) restore() error {
+	var errs []error
+	for path, old := range t {
+		errs = append(errs, os.WriteFile(path, []byte(old), 0o644))
 	}
-	got, err := r.link.sink.Received()
-	return sent, got.Frames, err
+	return errors.Join(errs...)
 }
-
-// residual waits until all frames that were sent have arrived, or until no more do, and counts
-// them (RFC 2544, section 24): a kernel under load defers packets to a thread of its own, which
-// may not have run yet.
-func (r *run) residual(before, sent uint64) (received uint64, err error) {
-	const longest, step = 2 * time.Second, 50 * time.Millisecond
-	for waited := time.Duration(0); ; waited += step {
-		last := received
-		got, err := r.link.sink.Received()
-		if err != nil {
-			return 0, err
-		}
-		received = got.Frames
-		if received-before >= sent || waited >= longest || received > before && received == last {
-			return received, nil
-		}
-		time.Sleep(step)
-	}
-}
-
-func (r *run) close() error { return r.sender.Close() }

@@ -44,48 +44,47 @@ func smallPlan(devices []device) plan {
 	}
 }
 
-// openTestbed is closed when the test ends.
-func openTestbed(t *testing.T, devices []device) *testbed {
+// measure runs a plan. It calls look for each device before the labs are removed.
+func measure(t *testing.T, p plan, look func(*testbed)) {
 	t.Helper()
-	b, err := newTestbed(t.Context(), netlab.Labs{Dir: t.TempDir()}, devices)
-	if err != nil {
+	cfg := Config{Config: bench.Config{Labs: netlab.Labs{Dir: t.TempDir()}}}
+	b, testbeds := p.bench(cfg)
+	remove := b.Remove
+	b.Remove = func(ctx context.Context) error {
+		for _, one := range testbeds {
+			look(one)
+		}
+		return remove(ctx)
+	}
+	b.Report = func(_ *bench.Report, found bench.Found[rate]) error {
+		f := findings{p, found}
+		for _, c := range p.cases {
+			for _, d := range p.devices {
+				runs := f.rate(c, d.name)
+				if low, _ := runs.Bounds(); len(runs) != p.rounds || low <= 0 {
+					t.Errorf("%s, %s: %v frames a second", d.name, c, runs)
+				}
+			}
+		}
+		return nil
+	}
+	if _, err := bench.Run(t.Context(), cfg.Config, b); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := b.close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return b
 }
 
 // Every frame that is sent over any of the wires arrives, and Fairlead and the sink
 // count the same.
 func TestSmallRun(t *testing.T) {
-	devices := presentDevices(t)
-	p := smallPlan(devices)
-	b := openTestbed(t, devices)
-	for _, c := range p.cases {
-		found, err := b.compare(t.Context(), c, p)
-		if err != nil {
-			t.Fatalf("%s: %v", c, err)
-		}
-		for _, d := range devices {
-			r := found[d.name]
-			if low, _ := r.perSecond.Bounds(); len(r.perSecond) != p.rounds || low <= 0 {
-				t.Errorf("%s, %s: %v frames a second", d.name, c, r.perSecond)
-			}
-		}
-	}
-	for _, w := range b.links {
+	measure(t, smallPlan(presentDevices(t)), func(w *testbed) {
 		if w.plane != nil {
 			wantCounted(t, w)
 		}
-	}
+	})
 }
 
 // wantCounted compares the counters of a Fairlead device with the sink's.
-func wantCounted(t *testing.T, w *link) {
+func wantCounted(t *testing.T, w *testbed) {
 	t.Helper()
 	received, err := w.sink.Received()
 	if err != nil {
@@ -124,16 +123,14 @@ func TestFramesKeepTheirSize(t *testing.T) {
 	devices := slices.DeleteFunc(presentDevices(t), func(d device) bool {
 		return d.name != l2dsrDevice && d.name != natDevice && d.name != iptablesDevice && d.name != nftablesDevice && d.name != reflectorDevice
 	})
-	b := openTestbed(t, devices)
-	if _, err := b.compare(t.Context(), conditions{lb.UDP, establishedFlows, "512"}, smallPlan(devices)); err != nil {
-		t.Fatal(err)
-	}
-	for _, w := range b.links {
+	p := smallPlan(devices)
+	p.cases = []conditions{{lb.UDP, establishedFlows, "512"}}
+	measure(t, p, func(w *testbed) {
 		got, err := w.sink.Received()
 		if err != nil || got.Frames == 0 || got.Bytes != 512*got.Frames {
 			t.Errorf("%s: %d bytes in %d frames, %v, want 512 in each", w.device.name, got.Bytes, got.Frames, err)
 		}
-	}
+	})
 }
 
 func TestInterruptedRunLeavesNothing(t *testing.T) {
@@ -141,11 +138,12 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	labs := netlab.Labs{Dir: t.TempDir()}
 	cfg := Config{Config: bench.Config{Labs: labs, Progress: func(line string) {
-		if strings.HasPrefix(line, "1 of") {
+		if strings.Contains(line, "round 1 of") {
 			cancel()
 		}
 	}}}
-	if _, err := measure(ctx, cfg, smallPlan(devices)); !errors.Is(err, context.Canceled) {
+	b, _ := smallPlan(devices).bench(cfg)
+	if _, err := bench.Run(ctx, cfg.Config, b); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want that of the context", err)
 	}
 	left, err := labs.List()
@@ -156,19 +154,21 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 
 func TestPlans(t *testing.T) {
 	for _, quick := range []bool{true, false} {
-		p, err := newPlan(Config{Config: bench.Config{Quick: quick}})
+		devices, err := chooseDevices(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := findings{}
+		p, found := newPlan(quick, devices), bench.Found[rate]{}
 		for _, c := range p.cases {
-			found[c] = map[string]rates{}
 			for i, d := range p.devices {
-				found[c][d.name] = rates{perSecond: bench.Runs{1e6 - 1000*float64(i)}, lost: bench.Runs{0}}
+				if found[c.cell(d.name)] != nil {
+					t.Errorf("two cells are called %s", c.cell(d.name))
+				}
+				found[c.cell(d.name)] = []rate{{PerSecond: 1e6 - 1000*float64(i)}}
 			}
 		}
 		r := &bench.Report{Ratios: map[string]float64{}}
-		if err := found.report(r); err != nil {
+		if err := (findings{p, found}).report(r); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"l2dsr_over_reflector_64", "l2dsr_over_reflector_128", "l2dsr_over_iptables_64", "l2dsr_over_iptables_64_new", "nat_over_iptables_64", "nat_over_iptables_64_new"} {
@@ -182,39 +182,33 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-func TestPlanOfChosenDevicesAndSizes(t *testing.T) {
-	p, err := newPlan(Config{Devices: []string{"l2dsr", "reflector"}, Sizes: []string{"256"}})
-	if err != nil || len(p.devices) != 2 || p.devices[0].name != "l2dsr" || len(p.cases) != 1 || p.cases[0].size != "256" {
-		t.Errorf("%d devices, cases %v, %v", len(p.devices), p.cases, err)
+func TestChosenDevices(t *testing.T) {
+	devices, err := chooseDevices([]string{"l2dsr", "reflector"})
+	if err != nil || !slices.Equal(deviceNames(devices), []string{"l2dsr", "reflector"}) {
+		t.Errorf("devices %v, %v", deviceNames(devices), err)
 	}
-	p, err = newPlan(Config{Sizes: []string{"64"}, Established: true})
-	if err != nil || !slices.Equal(p.cases, []conditions{small}) {
-		t.Errorf("cases of established flows: %v, %v", p.cases, err)
-	}
-	for _, cfg := range []Config{{Devices: []string{"toaster"}}, {Sizes: []string{"59"}}, {Sizes: []string{"1511"}}, {Sizes: []string{"big"}}} {
-		if _, err := newPlan(cfg); err == nil {
-			t.Errorf("%v %v: no error", cfg.Devices, cfg.Sizes)
-		}
+	if err := (&Config{Devices: []string{"toaster"}}).Check(); err == nil {
+		t.Error("no error for a device that there isn't")
 	}
 }
 
 // IPVS has to be named; in a kernel without it that is an error with the module's name.
 func TestIPVSOnRequest(t *testing.T) {
-	p, err := newPlan(Config{})
-	if err != nil || slices.ContainsFunc(p.devices, func(d device) bool { return d.onRequest }) {
-		t.Errorf("devices without request: %v, %v", deviceNames(p.devices), err)
+	usual, err := chooseDevices(nil)
+	if err != nil || slices.ContainsFunc(usual, func(d device) bool { return d.onRequest }) {
+		t.Errorf("devices without request: %v, %v", deviceNames(usual), err)
 	}
-	p, err = newPlan(Config{Devices: []string{ipvsL2DSRDevice}})
-	if err != nil || len(p.devices) != 1 {
-		t.Fatalf("devices on request: %v, %v", deviceNames(p.devices), err)
+	devices, err := chooseDevices([]string{ipvsL2DSRDevice})
+	if err != nil || len(devices) != 1 {
+		t.Fatalf("devices on request: %v, %v", deviceNames(devices), err)
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("making network namespaces needs root")
 	}
 	labs := netlab.Labs{Dir: t.TempDir()}
-	b, err := newTestbed(t.Context(), labs, p.devices)
-	if err == nil {
-		if err := b.close(); err != nil {
+	one := &testbed{device: devices[0]}
+	if err = one.build(t.Context(), labs); err == nil {
+		if err := one.remove(t.Context()); err != nil {
 			t.Error(err)
 		}
 		t.Skip("this kernel has IPVS: test/guest/labs measures it")
@@ -229,8 +223,8 @@ func TestIPVSOnRequest(t *testing.T) {
 
 // Ratios to IPVS have no target: IPVS's figures are from a guest.
 func TestIPVSRatios(t *testing.T) {
-	f := findings{small: {
-		l2dsrDevice: {perSecond: bench.Runs{4}}, ipvsL2DSRDevice: {perSecond: bench.Runs{2}}, nftablesDevice: {perSecond: bench.Runs{1}},
+	f := findings{found: bench.Found[rate]{
+		small.cell(l2dsrDevice): {{PerSecond: 4}}, small.cell(ipvsL2DSRDevice): {{PerSecond: 2}}, small.cell(nftablesDevice): {{PerSecond: 1}},
 	}}
 	r := &bench.Report{Ratios: map[string]float64{}}
 	if err := f.report(r); err != nil {
@@ -253,29 +247,31 @@ func TestEveryForwardingModeIsADevice(t *testing.T) {
 
 func TestRaise(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sysctl")
-	for _, c := range []struct {
-		was           string
-		wanted        int
-		old, is, fail string
-	}{
-		{was: "100\n", wanted: 200, old: "100", is: "200"},
-		{was: "300\n", wanted: 200, is: "300\n"},
-		{was: "many\n", wanted: 200, is: "many\n", fail: "invalid syntax"},
+	for _, c := range []struct{ was, is, restored, fail string }{
+		{was: "100\n", is: "200", restored: "100"},
+		{was: "300\n", is: "300\n", restored: "300\n"},
+		{was: "many\n", is: "many\n", restored: "many\n", fail: "invalid syntax"},
 	} {
 		if err := os.WriteFile(path, []byte(c.was), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		old, err := raise(path, c.wanted)
-		is, readErr := os.ReadFile(path)
-		if old != c.old || string(is) != c.is || readErr != nil || (err == nil) != (c.fail == "") {
-			t.Errorf("%q raised to %d: was %q, is %q, %v", c.was, c.wanted, old, is, err)
+		table := connectionTable{}
+		err := table.raise(path, 200)
+		if (err == nil) != (c.fail == "") || err != nil && !strings.Contains(err.Error(), c.fail) {
+			t.Errorf("%q: error %v", c.was, err)
+		}
+		is, err := os.ReadFile(path)
+		failed := table.restore()
+		restored, readErr := os.ReadFile(path)
+		if string(is) != c.is || string(restored) != c.restored || errors.Join(err, failed, readErr) != nil {
+			t.Errorf("%q raised: is %q, restored %q, %v", c.was, is, restored, errors.Join(err, failed, readErr))
 		}
 	}
 }
 
 // 5 million packets a second without a device, 4 million with one: 50 ns more.
 func TestDeviceCostSubtractsSenderAndSink(t *testing.T) {
-	f := findings{small: {noDevice: {perSecond: bench.Runs{5e6}}, l2dsrDevice: {perSecond: bench.Runs{4e6}}}}
+	f := findings{found: bench.Found[rate]{small.cell(noDevice): {{PerSecond: 5e6}}, small.cell(l2dsrDevice): {{PerSecond: 4e6}}}}
 	if got := f.deviceCost(small, l2dsrDevice); len(got) != 1 || got[0] < 49.9 || got[0] > 50.1 {
 		t.Errorf("cost %v, want 50", got)
 	}

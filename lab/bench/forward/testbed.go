@@ -9,18 +9,16 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/lab/bench"
 	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/lab/wire"
 )
 
-// The network: the VIP, the backends at the tester's end of each link, and the
+// The network: the VIP, the backends at the tester's end of the link, and the
 // clients, in the block reserved for benchmarks (RFC 2544, appendix C.2.2).
 var (
 	vipAddress    = netip.MustParseAddr("10.1.1.1")
@@ -29,16 +27,26 @@ var (
 	lastBackend   = netip.MustParseAddr("10.0.2.36")
 	podGateway    = netip.MustParsePrefix("10.244.0.1/24")
 	firstPod      = netip.MustParseAddr("10.244.0.21")
+	lastPod       = netip.MustParseAddr("10.244.0.36")
 	clients       = netip.MustParseAddr("198.18.0.0")
+)
+
+// MAC addresses. The source of clients' frames isn't the servers' address, or a balancer would
+// send frames back to their sender.
+var (
+	testerMAC = lb.MAC{2, 0, 0, 0, 1, 1}
+	deviceMAC = lb.MAC{2, 0, 0, 0, 2, 1}
+	podsMAC   = lb.MAC{2, 0, 0, 0, 4, 1}
+	routerMAC = lb.MAC{2, 0, 0, 0, 3, 1}
 )
 
 const (
 	testerHost      = "tester"
+	deviceHost      = "device"
 	deviceInterface = "eth0"
 	podInterface    = "veth0"
 	// wireMTU leaves room for any encapsulation of the largest frame.
-	wireMTU     = 1600
-	downTimeout = 20 * time.Second
+	wireMTU = 1600
 )
 
 func vip(protocol lb.Protocol) lb.VIP {
@@ -46,112 +54,102 @@ func vip(protocol lb.Protocol) lb.VIP {
 }
 
 // servers are the backends; all have the MAC address of the tester's end of their link.
-func (d device) servers() []netip.Addr {
-	var list []netip.Addr
-	pod := firstPod
-	for a := firstBackend; a.Compare(lastBackend) <= 0; a = a.Next() {
-		if d.pods {
-			list = append(list, pod)
-			pod = pod.Next()
-			continue
-		}
+func (d device) servers() (list []netip.Addr) {
+	first, last := firstBackend, lastBackend
+	if d.pods {
+		first, last = firstPod, lastPod
+	}
+	for a := first; a.Compare(last) <= 0; a = a.Next() {
 		list = append(list, a)
 	}
 	return list
 }
 
-// routerMAC is the source of clients' frames. It isn't the servers' address, or a
-// balancer would send frames back to their sender.
-func routerMAC() lb.MAC { return lb.MAC{2, 0, 0, 0, 3, 1} }
-
-// link connects the tester with one device.
-type link struct {
-	device               device
-	testerEnd            string // interface
-	testerMAC, deviceMAC lb.MAC
-	podsEnd              string // interface with the pods of a device that has some
-	podsMAC              lb.MAC
-	sink                 *wire.Sink
-	plane                dataplane.DataPlane // of a Fairlead device
-}
-
-// testbed is the network with all running devices.
+// testbed is a tester with one device.
 type testbed struct {
-	lab   *netlab.Lab
-	links []*link
+	device device
+	lab    *netlab.Lab // nil: not built
+	sink   *wire.Sink
+	plane  dataplane.DataPlane // of a Fairlead device
 }
 
-// newTestbed builds the network and starts the devices. On an error it removes
-// everything.
-func newTestbed(ctx context.Context, labs netlab.Labs, devices []device) (*testbed, error) {
-	b := &testbed{}
-	for i, d := range devices {
-		b.links = append(b.links, &link{
-			device: d, testerEnd: "to-" + d.name,
-			testerMAC: lb.MAC{2, 0, 0, 0, 1, byte(i)}, deviceMAC: lb.MAC{2, 0, 0, 0, 2, byte(i)},
-			podsEnd: "of-" + d.name, podsMAC: lb.MAC{2, 0, 0, 0, 4, byte(i)},
+// build builds the lab and starts the device, unless that has been done.
+func (t *testbed) build(ctx context.Context, labs netlab.Labs) (err error) {
+	if t.lab != nil {
+		return nil
+	}
+	if t.lab, err = labs.Up(ctx, fmt.Sprintf("forward-%d-%s", os.Getpid(), t.device.name), t.device.topology()); err != nil {
+		return err
+	}
+	host, end := testerHost, deviceInterface
+	switch {
+	case t.device.start == nil:
+		host = deviceHost
+	case t.device.pods:
+		end = podInterface
+	}
+	if t.device.start != nil {
+		err = bench.OnInterface(t.lab, deviceHost, deviceInterface, func(dev *net.Interface) error {
+			t.plane, err = t.device.start(ctx, t, dev.Index)
+			return err
 		})
 	}
-	lab, err := labs.Up(ctx, fmt.Sprintf("bench-forward-%d", os.Getpid()), b.topology())
+	if err == nil {
+		err = bench.OnInterface(t.lab, host, end, func(dev *net.Interface) error {
+			t.sink, err = wire.AttachSink(dev.Index)
+			return err
+		})
+	}
 	if err != nil {
-		return nil, err
+		return errors.Join(fmt.Errorf("device %s: %w", t.device.name, err), t.remove(context.WithoutCancel(ctx)))
 	}
-	b.lab = lab
-	for _, w := range b.links {
-		if err := b.start(ctx, w); err != nil {
-			return nil, errors.Join(fmt.Errorf("device %s: %w", w.device.name, err), b.close())
-		}
-	}
-	return b, nil
+	return nil
 }
 
-func (b *testbed) topology() netlab.Topology {
-	tester := netlab.Host{Name: testerHost, Role: netlab.Client, Sysctls: quiet()}
-	t := netlab.Topology{Name: "bench-forward"}
-	for _, w := range b.links {
-		tester.Interfaces = append(tester.Interfaces, netlab.Interface{Name: w.testerEnd, MAC: w.testerMAC})
-		host := netlab.Host{
-			Name: w.device.host(), Role: w.device.role, Sysctls: quiet(),
-			Interfaces: []netlab.Interface{{Name: deviceInterface, MAC: w.deviceMAC, Addresses: []netip.Prefix{deviceAddress}}},
-		}
-		towards, mac := deviceInterface, w.testerMAC
-		if w.device.pods {
-			towards, mac = podInterface, w.podsMAC
-			w.addPods(&t, &tester, &host)
-		}
-		for _, address := range w.device.servers() {
-			host.Neighbours = append(host.Neighbours, netlab.Neighbour{Interface: towards, Address: address, MAC: mac})
-		}
-		t.Hosts = append(t.Hosts, host)
-		t.Links = append(t.Links, netlab.Link{
-			A: netlab.End{Host: testerHost, Interface: w.testerEnd}, B: netlab.End{Host: host.Name, Interface: deviceInterface}, MTU: wireMTU,
-		})
+// remove removes the device and the lab, if they were built.
+func (t *testbed) remove(ctx context.Context) error {
+	if t.lab == nil {
+		return nil
 	}
-	t.Hosts = append(t.Hosts, tester)
+	var errs []error
+	if t.sink != nil {
+		errs = append(errs, t.sink.Close())
+	}
+	if t.plane != nil {
+		errs = append(errs, t.plane.Close())
+	}
+	errs = append(errs, t.lab.Down(ctx))
+	t.lab, t.sink, t.plane = nil, nil, nil
+	return errors.Join(errs...)
+}
+
+// topology connects the tester with the device, and with the device's pods by a second link,
+// whose end at the tester has them.
+func (d device) topology() netlab.Topology {
+	tester := netlab.Host{
+		Name: testerHost, Role: netlab.Client, Sysctls: quiet(),
+		Interfaces: []netlab.Interface{{Name: deviceInterface, MAC: testerMAC}},
+	}
+	host := netlab.Host{
+		Name: deviceHost, Role: d.role, Sysctls: quiet(), Rules: d.rules,
+		Interfaces: []netlab.Interface{{Name: deviceInterface, MAC: deviceMAC, Addresses: []netip.Prefix{deviceAddress}}},
+	}
+	towards := netlab.Neighbour{Interface: deviceInterface, MAC: testerMAC}
+	if d.pods {
+		towards = netlab.Neighbour{Interface: podInterface, MAC: podsMAC}
+		tester.Interfaces = append(tester.Interfaces, netlab.Interface{Name: podInterface, MAC: podsMAC})
+		host.Interfaces = append(host.Interfaces, netlab.Interface{Name: podInterface, Addresses: []netip.Prefix{podGateway}})
+		host.Sysctls["net.ipv4.ip_forward"] = "1"
+	}
+	for _, address := range d.servers() {
+		towards.Address = address
+		host.Neighbours = append(host.Neighbours, towards)
+	}
+	t := netlab.Topology{Name: "bench-forward", Hosts: []netlab.Host{tester, host}}
+	for _, i := range host.Interfaces {
+		t.Links = append(t.Links, netlab.Link{A: netlab.End{Host: testerHost, Interface: i.Name}, B: netlab.End{Host: deviceHost, Interface: i.Name}, MTU: wireMTU})
+	}
 	return t
-}
-
-// podRules let in packets that a network policy would permit.
-const podRules = `table ip policy_bench {
-	chain forward {
-		type filter hook forward priority filter; policy drop;
-		ct state invalid drop
-		ct state established,related accept
-		ip daddr 10.244.0.0/24 udp dport 80 accept
-		ip daddr 10.244.0.0/24 tcp dport 80 accept
-	}
-}
-`
-
-// addPods connects a device with its pods, which are at the tester.
-func (w *link) addPods(t *netlab.Topology, tester, host *netlab.Host) {
-	tester.Interfaces = append(tester.Interfaces, netlab.Interface{Name: w.podsEnd, MAC: w.podsMAC})
-	host.Interfaces = append(host.Interfaces, netlab.Interface{Name: podInterface, Addresses: []netip.Prefix{podGateway}})
-	host.Sysctls["net.ipv4.ip_forward"] = "1"
-	host.Rules = podRules
-	t.Links = append(t.Links, netlab.Link{
-		A: netlab.End{Host: testerHost, Interface: w.podsEnd}, B: netlab.End{Host: host.Name, Interface: podInterface}, MTU: wireMTU,
-	})
 }
 
 // quiet stops the kernel's own packets (router solicitations, redirects), which the
@@ -165,98 +163,105 @@ func quiet() map[string]string {
 	}
 }
 
-// start starts a device and its sink.
-func (b *testbed) start(ctx context.Context, w *link) (err error) {
-	host, end := testerHost, w.testerEnd
-	if w.device.pods {
-		end = w.podsEnd
-	}
-	if w.device.start == nil {
-		host, end = w.device.host(), deviceInterface
-	} else if w.plane, err = w.device.start(ctx, b.lab); err != nil {
-		return err
-	}
-	return b.lab.Do(host, func() error {
-		dev, err := net.InterfaceByName(end)
-		if err != nil {
-			return err
-		}
-		w.sink, err = wire.AttachSink(dev.Index)
+// firstFrames is the number of frames of the first warm-up, which measures how many
+// frames a duration takes.
+const firstFrames = 1 << 14
+
+// warmUpStep is the longest part of a warm-up, in which a device may get slower.
+const warmUpStep = 500 * time.Millisecond
+
+// rate is the findings of a round.
+type rate struct {
+	PerSecond float64 // frames that reached the sink
+	Lost      float64 // share of the frames that didn't
+}
+
+// run sends one load to the device.
+type run struct {
+	*testbed
+	sender *wire.Sender
+	// perFrame is the time of a frame in the last measurement, in nanoseconds.
+	perFrame float64
+}
+
+// open makes the sender.
+func (r *run) open(load wire.Load) error {
+	return bench.OnInterface(r.lab, testerHost, deviceInterface, func(dev *net.Interface) (err error) {
+		r.sender, err = wire.NewSender(dev.Index, load)
 		return err
 	})
 }
 
-// close removes the devices and the network.
-func (b *testbed) close() error {
-	var errs []error
-	for _, w := range b.links {
-		if w.sink != nil {
-			errs = append(errs, w.sink.Close())
+// warmUp sends for about d.
+func (r *run) warmUp(ctx context.Context, d time.Duration) error {
+	if _, err := r.send(firstFrames); err != nil {
+		return err
+	}
+	for start, left := time.Now(), d; left > 0; left = d - time.Since(start) {
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		if w.plane != nil {
-			errs = append(errs, w.plane.Close())
+		if _, err := r.send(r.frames(min(left, warmUpStep))); err != nil {
+			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), downTimeout)
-	defer cancel()
-	return errors.Join(append(errs, b.lab.Down(ctx))...)
+	return nil
 }
 
-// The kernel's connection table belongs to the whole machine. With its default size
-// iptables and nftables would drop new flows after a second, or search long chains.
-const (
-	conntrackMax     = "/proc/sys/net/netfilter/nf_conntrack_max"
-	conntrackBuckets = "/proc/sys/net/netfilter/nf_conntrack_buckets"
+// frames is the number of frames that take about d.
+func (r *run) frames(d time.Duration) int {
+	return max(firstFrames, int(float64(d.Nanoseconds())/r.perFrame))
+}
 
-	wantedConnections = 3 * newFlows // of three devices
-	wantedBuckets     = newFlows / 4
-)
-
-// widenConntrack makes the connection table large enough for new flows if a device
-// uses it; restore restores its size.
-func (p *plan) widenConntrack() (restore func() error, err error) {
-	var undo []func() error
-	restore = func() error {
-		var errs []error
-		for _, f := range undo {
-			errs = append(errs, f())
+// send sends frames and counts those that arrive.
+func (r *run) send(frames int) (found rate, err error) {
+	err = r.lab.Do(testerHost, func() error {
+		if err := bench.ClaimProcessor(); err != nil {
+			return err
 		}
-		return errors.Join(errs...)
-	}
-	usesTable := slices.ContainsFunc(p.devices, func(d device) bool { return d.stateful })
-	sendsNew := slices.ContainsFunc(p.cases, func(c conditions) bool { return c.flows == newFlows })
-	if !usesTable || !sendsNew {
-		return restore, nil
-	}
-	for path, wanted := range map[string]int{conntrackMax: wantedConnections, conntrackBuckets: wantedBuckets} {
-		old, err := raise(path, wanted)
+		before, err := r.received(0, 0)
 		if err != nil {
-			return nil, errors.Join(err, restore())
+			return err
 		}
-		if old != "" {
-			undo = append(undo, func() error { return os.WriteFile(path, []byte(old), 0o644) })
+		sent, err := r.sender.Sent()
+		if err != nil {
+			return err
 		}
-	}
-	return restore, nil
+		if r.perFrame, err = r.sender.Send(frames); err != nil {
+			return err
+		}
+		total, err := r.sender.Sent()
+		if err != nil {
+			return err
+		}
+		sent = total - sent
+		received, err := r.received(before, sent)
+		if err != nil {
+			return err
+		}
+		received -= before
+		if received == 0 {
+			return fmt.Errorf("none of %d frames came through", sent)
+		}
+		share := float64(received) / float64(sent)
+		found = rate{PerSecond: 1e9 / r.perFrame * share, Lost: 1 - share}
+		return nil
+	})
+	return found, err
 }
 
-// raise sets a sysctl to at least the wanted value and returns the old one; empty if
-// it was large enough.
-func raise(path string, wanted int) (old string, err error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("connection tracking: %w", err)
+// received returns how many frames have arrived, when those that were sent after the first ones
+// have, or when no more do (RFC 2544, section 24): a kernel under load defers packets to a thread of
+// its own, which may not have run yet.
+func (r *run) received(before, sent uint64) (uint64, error) {
+	const longest, step = 2 * time.Second, 50 * time.Millisecond
+	last := before
+	for waited := time.Duration(0); ; waited += step {
+		now, err := r.sink.Received()
+		if err != nil || now.Frames-before >= sent || waited >= longest || now.Frames > before && now.Frames == last {
+			return now.Frames, err
+		}
+		last = now.Frames
+		time.Sleep(step)
 	}
-	old = strings.TrimSpace(string(text))
-	value, err := strconv.Atoi(old)
-	if err != nil {
-		return "", fmt.Errorf("sysctl %s: %w", path, err)
-	}
-	if value >= wanted {
-		return "", nil
-	}
-	if err := os.WriteFile(path, strconv.AppendInt(nil, int64(wanted), 10), 0o644); err != nil {
-		return "", fmt.Errorf("sysctl %s: %w", path, err)
-	}
-	return old, nil
 }

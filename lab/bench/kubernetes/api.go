@@ -3,13 +3,10 @@
 package kubernetes
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -17,7 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/apiserver"
@@ -50,92 +47,108 @@ const (
 	manyTarget   = 200
 )
 
+// apiSeen is the findings at a number of load balancers.
+type apiSeen struct {
+	// Answered and Programmed are the seconds of the creation of load balancers.
+	Answered, Programmed float64
+	Changes              changes
+	Memory               map[string]usage // by process name
+}
+
 // RunAPI measures how changes through the HTTP API reach the program, by API server, Kubernetes
 // and agent; it leaves nothing, also if it fails or ctx ends.
-func RunAPI(ctx context.Context, cfg APIConfig) (report *bench.Report, err error) {
+func RunAPI(ctx context.Context, cfg APIConfig) (*bench.Report, error) {
 	if !slices.IsSorted(cfg.Sizes) || len(cfg.Sizes) == 0 {
 		return nil, fmt.Errorf("%d load balancers: want increasing numbers", cfg.Sizes)
 	}
 	cfg.Services, cfg.Agents = cfg.Sizes[len(cfg.Sizes)-1], 1
-	return run(ctx, "api", cfg.Config, func(o *objects, t *testbed, report *bench.Report) error {
-		return measureAPI(ctx, cfg, o, t, report)
+	t := &testbed{}
+	var c *apiClient
+	b := bench.Bench[apiSeen]{Name: "api", Report: cfg.report}
+	for _, size := range cfg.Sizes {
+		b.Groups = append(b.Groups, bench.Single(bench.Cell[apiSeen]{
+			Name: sizeName(size), Measure: func(ctx context.Context) (apiSeen, error) { return c.measure(ctx, t, size, cfg.Changes) },
+		}))
+	}
+	return run(ctx, cfg.Config, t, b, func(ctx context.Context) (err error) {
+		if err := t.objects.write(ctx, "fixtures", 0, 1); err != nil {
+			return err
+		}
+		if c, err = t.startAPI(ctx); err != nil {
+			return err
+		}
+		return errors.Join(t.startController(ctx, t.objects.name), t.startAgent(ctx, t.balancer))
 	})
 }
 
-func measureAPI(ctx context.Context, cfg APIConfig, o *objects, t *testbed, report *bench.Report) error {
-	if err := o.fillFixtures(ctx); err != nil {
-		return err
-	}
-	c, err := t.startAPI(ctx, o.name)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(t.startController(ctx, o.name), t.startAgent(ctx, t.balancer)); err != nil {
-		return err
-	}
-	present := 0
-	for _, size := range cfg.Sizes {
-		if err := c.measure(ctx, cfg, o, t, report, present, size); err != nil {
-			return err
-		}
-		present = size
-	}
-	return nil
-}
+func sizeName(size int) string { return fmt.Sprint(size, " load balancers") }
 
 // measure creates load balancers until there are size, and changes their members.
-func (c *apiClient) measure(ctx context.Context, cfg APIConfig, o *objects, t *testbed, report *bench.Report, present, size int) error {
-	labels := map[string]string{"loadbalancers": fmt.Sprint(size), "members": fmt.Sprint(size * endpoints)}
-	cfg.Log("creating %d load balancers with %d members each", size-present, endpoints)
+func (c *apiClient) measure(ctx context.Context, t *testbed, size, count int) (s apiSeen, err error) {
 	began := time.Now()
-	if err := c.fill(ctx, o, present, size); err != nil {
-		return err
+	if err := c.fill(ctx, t.objects, size); err != nil {
+		return s, err
 	}
-	answered := time.Since(began).Seconds()
+	s.Answered = time.Since(began).Seconds()
 	if err := t.awaitProgrammed(ctx, t.balancer, size); err != nil {
-		return err
+		return s, err
 	}
-	programmed := time.Since(began).Seconds()
-	addresses, err := o.awaitBalancers(ctx, size, func() error { return t.running(agentProcess) })
+	s.Programmed = time.Since(began).Seconds()
+	// Then the API server is at rest.
+	addresses, err := t.objects.awaitAddresses(ctx, &v1alpha1.LoadBalancerList{}, size, func() error { return t.running(agentProcess) },
+		func(object runtime.Object) (name, address string, is bool) {
+			b := object.(*v1alpha1.LoadBalancer)
+			return b.Name, string(b.Status.Address), apimeta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionProgrammed)
+		})
 	if err != nil {
-		return err
+		return s, err
 	}
-	report.Add("create_answered", "s", bench.Runs{answered}, labels)
-	report.Add("create_programmed", "s", bench.Runs{programmed}, labels)
-	cfg.Log("%d changes of members", cfg.Changes)
-	all := changes{pause: apiTracePause}
-	if err := all.change(ctx, t, addresses, cfg.Changes, c.setMember); err != nil {
-		return err
+	if s.Changes, err = t.change(ctx, addresses, count, apiTracePause, c.setMember); err != nil {
+		return s, err
 	}
-	report.AddDistribution("request_to_program_ms", "ms", all.decided, labels)
-	report.AddDistribution("request_ms", "ms", all.written, labels)
-	report.AddDistribution("answer_to_program_ms", "ms", all.followed, labels)
+	s.Memory = map[string]usage{}
 	for process, page := range map[string]string{apiProcess: apiPage, agentProcess: agentPage, controllerProcess: controllerPage} {
-		var used usage
-		if err := used.measureMemory(ctx, t, process, page); err != nil {
-			return err
+		if s.Memory[process], err = t.memory(ctx, process, page); err != nil {
+			return s, err
 		}
-		report.Add(process+"_memory", "MiB", used.memory, labels)
 	}
-	slow, most := all.decided.Percentile(99), float64(manyTarget)
-	if size <= fewBalancers {
-		most = fewTarget
+	return s, nil
+}
+
+// report adds the results and the verdicts.
+func (cfg *APIConfig) report(r *bench.Report, found bench.Found[apiSeen]) error {
+	for _, size := range cfg.Sizes {
+		for _, s := range found[sizeName(size)] { // one, if it was measured
+			labels := map[string]string{"loadbalancers": fmt.Sprint(size), "members": fmt.Sprint(size * endpoints)}
+			r.Add("create_answered", "s", bench.Runs{s.Answered}, labels)
+			r.Add("create_programmed", "s", bench.Runs{s.Programmed}, labels)
+			r.AddDistribution("request_to_program_ms", "ms", s.Changes.Decided, labels)
+			r.AddDistribution("request_ms", "ms", s.Changes.Written, labels)
+			r.AddDistribution("answer_to_program_ms", "ms", s.Changes.Followed, labels)
+			for _, process := range slices.Sorted(maps.Keys(s.Memory)) {
+				r.Add(process+"_memory", "MiB", bench.Runs{s.Memory[process].Memory}, labels)
+			}
+			most := float64(manyTarget)
+			if size <= fewBalancers {
+				most = fewTarget
+			}
+			r.Judge(fmt.Sprintf("request_to_program_ms, %d load balancers: 99 of 100 changes of members are decided by within so many milliseconds", size),
+				bench.Documented, bench.AtMost(most), s.Changes.Decided.Percentile(99))
+		}
 	}
-	report.Judge(fmt.Sprintf("request_to_program_ms, %d load balancers: 99 of 100 changes of members are decided by within so many milliseconds", size),
-		bench.Documented, bench.AtMost(most), slow)
 	return nil
 }
 
 // apiClient sends requests to the API server as a client of one project.
 type apiClient struct {
-	http  http.Client
-	token string
-	// base is the URL of the project's load balancers.
-	base string
+	bench.Client
+	// present is the number of load balancers.
+	present int
 }
 
-// startAPI starts the API server for a project, which is the namespace of its name.
-func (t *testbed) startAPI(ctx context.Context, project string) (*apiClient, error) {
+// startAPI starts the API server for a project, which is the namespace of the objects' name.
+func (t *testbed) startAPI(ctx context.Context) (*apiClient, error) {
+	project := t.objects.name
 	token, entry, err := apiserver.NewToken(apiserver.Token{ID: "bench", Projects: []string{project}})
 	if err != nil {
 		return nil, err
@@ -150,66 +163,38 @@ func (t *testbed) startAPI(ctx context.Context, project string) (*apiClient, err
 	if err != nil {
 		return nil, err
 	}
-	for {
-		if _, err = t.get(ctx, balancerHost, apiPage+"/readyz"); err == nil {
-			break
+	c := &apiClient{Client: bench.Client{
+		HTTP: http.Client{Transport: bench.Transport(t.Lab, balancerHost)}, Token: token,
+		Base: "http://" + apiAddress + "/v1/projects/" + project + "/loadbalancers/",
+	}}
+	return c, bench.Await(ctx, syncTimeout, 20*time.Millisecond, func(ctx context.Context) error {
+		if err := t.running(apiProcess); err != nil {
+			return bench.Permanent{Err: err}
 		}
-		if ended := errors.Join(t.running(apiProcess), netlab.Sleep(ctx, 20*time.Millisecond)); ended != nil {
-			return nil, errors.Join(ended, err)
-		}
-	}
-	return &apiClient{
-		http: http.Client{Transport: &http.Transport{
-			MaxIdleConnsPerHost: writers,
-			DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
-				return t.Dial(ctx, balancerHost, network, address)
-			},
-		}},
-		token: token, base: "http://" + apiAddress + "/v1/projects/" + project + "/loadbalancers/",
-	}, nil
+		_, err := t.get(ctx, balancerHost, apiPage+"/readyz")
+		return err
+	})
 }
 
-// do sends a request, which has to succeed.
-func (c *apiClient) do(ctx context.Context, method, path string, body map[string]any) error {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	request, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(text))
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Authorization", "Bearer "+c.token)
-	request.Header.Set("Content-Type", "application/json")
-	response, err := c.http.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode/100 != 2 {
-		err = fmt.Errorf("%s %s: status %s: %s", method, path, response.Status, answer)
-	}
-	return err
-}
-
-// fill creates the load balancers from the number present up to size.
-func (c *apiClient) fill(ctx context.Context, o *objects, present, size int) error {
+// fill creates load balancers until there are size.
+func (c *apiClient) fill(ctx context.Context, o *objects, size int) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
-	for n := present; n < size; n++ {
+	for n := c.present; n < size; n++ {
 		group.Go(func() error {
 			members := []v1alpha1.Member{}
 			for i := range endpoints {
 				members = append(members, v1alpha1.Member{Address: v1alpha1.IPAddress(podAddress(i, n).String()), Port: servicePort})
 			}
-			return c.do(ctx, http.MethodPut, fmt.Sprintf(serviceName, n), map[string]any{
-				"labels": o.labels(), "forward": "ipip",
+			_, err := c.Do(ctx, http.MethodPut, fmt.Sprintf(serviceName, n), map[string]any{
+				"labels": map[string]string{"fairlead.io/bench": o.name}, "forward": "ipip",
 				"listeners": []any{map[string]any{"name": "http", "port": servicePort, "pool": "servers"}},
 				"pools":     []any{map[string]any{"name": "servers", "members": members}},
 			})
+			return err
 		})
 	}
+	c.present = size
 	return group.Wait()
 }
 
@@ -219,34 +204,6 @@ func (c *apiClient) setMember(ctx context.Context, n int, member netip.Addr, in 
 	if in {
 		method = http.MethodPut
 	}
-	return c.do(ctx, method, fmt.Sprintf(serviceName+"/pools/servers/members/%s", n, netip.AddrPortFrom(member, servicePort)), map[string]any{})
-}
-
-// awaitBalancers waits until so many load balancers say that they are programmed, after which the
-// API server is at rest, and returns their addresses by number. An error of alive ends the wait.
-func (o *objects) awaitBalancers(ctx context.Context, count int, alive func() error) ([]netip.Addr, error) {
-	for {
-		var list v1alpha1.LoadBalancerList
-		if err := o.client.List(ctx, &list, client.InNamespace(o.name)); err != nil {
-			return nil, err
-		}
-		addresses, programmed := make([]netip.Addr, count), 0
-		for _, b := range list.Items {
-			var n int
-			if _, err := fmt.Sscanf(b.Name, serviceName, &n); err != nil || n >= count {
-				continue
-			}
-			address, err := netip.ParseAddr(b.Status.Address)
-			if err == nil && apimeta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionProgrammed) {
-				addresses[n] = address
-				programmed++
-			}
-		}
-		if programmed == count {
-			return addresses, nil
-		}
-		if err := errors.Join(alive(), netlab.Sleep(ctx, time.Second)); err != nil {
-			return nil, fmt.Errorf("%d of %d load balancers are programmed: %w", programmed, count, err)
-		}
-	}
+	_, err := c.Do(ctx, method, fmt.Sprintf(serviceName+"/pools/servers/members/%s", n, netip.AddrPortFrom(member, servicePort)), map[string]any{})
+	return err
 }

@@ -42,29 +42,37 @@ type flow struct {
 	syn     []byte
 }
 
+// changes are the milliseconds of changes.
+type changes struct {
+	// Decided and Written are those from before the write of a change to the program's
+	// decision, and to the API server's answer. Followed is the difference; 0 where the
+	// program was first.
+	Decided, Written, Followed bench.Runs
+}
+
 // change takes backends, each of another service, out of their service and puts them back, by
-// write. Each time it waits until the program sends a new flow to another backend, or back.
-// Addresses are by the services' numbers.
-func (c *changes) change(ctx context.Context, t *testbed, addresses []netip.Addr, count int, write writer) error {
-	for len(c.decided) < count {
+// write. Each time it waits until the program sends a new flow to another backend, or back, which
+// it traces with these pauses. Addresses are by the services' numbers.
+func (t *testbed) change(ctx context.Context, addresses []netip.Addr, count int, pause time.Duration, write writer) (c changes, err error) {
+	for len(c.Decided) < count {
 		var flows []flow
 		services := rand.Perm(len(addresses))
-		for _, n := range services[:min(len(services), (count-len(c.decided)+1)/2)] {
+		for _, n := range services[:min(len(services), (count-len(c.Decided)+1)/2)] {
 			one, err := t.flow(ctx, n, addresses[n])
 			if err != nil {
-				return fmt.Errorf("service %s: %w", addresses[n], err)
+				return c, fmt.Errorf("service %s: %w", addresses[n], err)
 			}
 			flows = append(flows, one)
 		}
 		for _, in := range []bool{false, true} {
 			for _, one := range flows {
-				if err := c.changeOne(ctx, t, one, in, write); err != nil {
-					return fmt.Errorf("change %d: service %s: %w", len(c.decided), addresses[one.service], err)
+				if err := c.add(ctx, t, one, in, pause, write); err != nil {
+					return c, fmt.Errorf("change %d: service %s: %w", len(c.Decided), addresses[one.service], err)
 				}
 			}
 		}
 	}
-	return nil
+	return c, nil
 }
 
 // flow traces a flow to the nth service.
@@ -80,17 +88,17 @@ func (t *testbed) flow(ctx context.Context, n int, address netip.Addr) (one flow
 	return one, err
 }
 
-// changeOne writes whether a backend is in its service and measures the time to the
+// add writes whether a backend is in its service and measures the time to the
 // program's decision. It traces also during the write: the program may be faster than the
 // answer.
-func (c *changes) changeOne(ctx context.Context, t *testbed, one flow, in bool, write writer) error {
+func (c *changes) add(ctx context.Context, t *testbed, one flow, in bool, pause time.Duration, write writer) error {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	var decided time.Time
 	group, ctx := errgroup.WithContext(ctx)
 	began := time.Now()
 	group.Go(func() (err error) {
-		decided, err = t.awaitDecision(ctx, one.syn, one.backend, in, c.pause)
+		decided, err = t.awaitDecision(ctx, one.syn, one.backend, in, pause)
 		return err
 	})
 	err := write(ctx, one.service, one.backend, in)
@@ -101,9 +109,9 @@ func (c *changes) changeOne(ctx context.Context, t *testbed, one flow, in bool, 
 	if err := errors.Join(err, group.Wait()); err != nil {
 		return err
 	}
-	c.decided = append(c.decided, bench.Milliseconds(decided.Sub(began)))
-	c.written = append(c.written, bench.Milliseconds(answered.Sub(began)))
-	c.followed = append(c.followed, bench.Milliseconds(max(0, decided.Sub(answered))))
+	c.Decided = append(c.Decided, bench.Milliseconds(decided.Sub(began)))
+	c.Written = append(c.Written, bench.Milliseconds(answered.Sub(began)))
+	c.Followed = append(c.Followed, bench.Milliseconds(max(0, decided.Sub(answered))))
 	return nil
 }
 

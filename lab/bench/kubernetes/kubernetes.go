@@ -7,9 +7,8 @@
 //
 // It writes objects into a real API server, runs the processes of controller and agent
 // (testbed.go), and traces packets through the program (change.go). The pods of the
-// objects don't run. Between the two halves of the changes it adds a namespace that asks for far
-// more than it may have (excess.go), and measures as many changes of the others. At last it starts
-// more agents (agents.go).
+// objects (objects.yaml) don't run. In turn with the changes it measures as many besides a
+// namespace that requests far more than it may have. At last it starts more agents (agents.go).
 // cmd/fairlab calls Run.
 package kubernetes
 
@@ -17,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -51,9 +51,6 @@ const (
 	maxAgents   = 64
 )
 
-// removeTimeout bounds the removal of lab and objects.
-const removeTimeout = 5 * time.Minute
-
 // plan has the durations of the measurement at rest, and of the later ones.
 type plan struct {
 	// settle is the time for the effects of the last change.
@@ -71,105 +68,119 @@ func newPlan(quick bool) plan {
 	return plan{settle: 10 * time.Second, rounds: 6, round: 10 * time.Second, excess: 1}
 }
 
+// seen is the findings of a cell, each of which sets some of them.
+type seen struct {
+	// ControllerSync, AgentSync and StatusSync are seconds of the initial synchronisation.
+	ControllerSync, AgentSync, StatusSync float64
+	Changes                               changes
+	// AtRest is the cost by process name, Writes those that the API server gets per second while
+	// nothing changes.
+	AtRest map[string]usage
+	Writes float64
+	Agents many
+}
+
+// usage is the cost of a process: processors in each round, and MiB.
+type usage struct {
+	Cores        bench.Runs
+	Memory, Heap float64
+}
+
+// The names of cells.
+const (
+	synchronised = "synchronisation"
+	alone        = "changes"
+	besides      = "changes besides a namespace that requests too much"
+	atRest       = "at rest"
+	withAgents   = "further agents"
+)
+
 // Run measures; it leaves nothing, also if it fails or ctx ends.
 func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
-	return run(ctx, "kubernetes", cfg, func(o *objects, t *testbed, report *bench.Report) error {
-		return measure(ctx, cfg, o, t, report)
+	p := newPlan(cfg.Quick)
+	t := &testbed{}
+	var synchronisation seen
+	var addresses []netip.Addr
+	b := bench.Bench[seen]{Name: "kubernetes", Report: cfg.report, Groups: []bench.Group[seen]{
+		bench.Single(bench.Cell[seen]{Name: synchronised, Measure: func(context.Context) (seen, error) { return synchronisation, nil }}),
+		bench.Single(bench.Cell[seen]{Name: atRest, Measure: func(ctx context.Context) (seen, error) { return t.rest(ctx, p) }}),
+		{Name: alone, Rounds: 2, Cells: []bench.Cell[seen]{
+			{Name: alone, Measure: func(ctx context.Context) (s seen, err error) {
+				s.Changes, err = t.change(ctx, addresses, cfg.Changes/2, tracePause, t.objects.setReady)
+				return s, err
+			}},
+			{Name: besides, Measure: func(ctx context.Context) (s seen, err error) {
+				if err := errors.Join(t.objects.write(ctx, "excess", 0, p.excess), netlab.Sleep(ctx, p.settle)); err != nil {
+					return s, err
+				}
+				if s.Changes, err = t.change(ctx, addresses, cfg.Changes/2, tracePause, t.objects.setReady); err != nil {
+					return s, err
+				}
+				return s, errors.Join(t.objects.empty(ctx, t.objects.excessive()), netlab.Sleep(ctx, p.settle))
+			}},
+		}},
+	}}
+	if cfg.Agents > 1 {
+		b.Groups = append(b.Groups, bench.Single(bench.Cell[seen]{Name: withAgents, Measure: func(ctx context.Context) (s seen, err error) {
+			s.Agents, err = t.measureAgents(ctx, p)
+			return s, err
+		}}))
+	}
+	return run(ctx, cfg, t, b, func(ctx context.Context) (err error) {
+		cfg.Log("writing %d Services with %d endpoints each", cfg.Services, endpoints)
+		if err := t.objects.fill(ctx); err != nil {
+			return err
+		}
+		addresses, err = t.synchronise(ctx, &synchronisation)
+		return err
 	})
 }
 
-// run has a bench measured in a cluster and a lab of its own, and removes all that was made.
-func run(ctx context.Context, name string, cfg Config, measure func(*objects, *testbed, *bench.Report) error) (report *bench.Report, err error) {
+// run measures a bench in a cluster and a lab, in which start writes objects and starts processes,
+// and removes all that was made.
+func run[T any](ctx context.Context, cfg Config, t *testbed, b bench.Bench[T], start func(context.Context) error) (*bench.Report, error) {
 	if cfg.Services < 1 || cfg.Services > maxServices {
 		return nil, fmt.Errorf("%d services: want 1 to %d", cfg.Services, maxServices)
 	}
 	if cfg.Agents < 1 || cfg.Agents > maxAgents {
 		return nil, fmt.Errorf("%d agents: want 1 to %d", cfg.Agents, maxAgents)
 	}
-	if report, err = bench.NewReport(name, cfg.Commit, cfg.Quick); err != nil {
-		return nil, err
-	}
 	api, err := clientcmd.NewDefaultClientConfig(*cfg.Kubeconfig, nil).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
+		return nil, bench.Unavailable{Err: fmt.Errorf("a cluster is needed, such as \"go run ./test/cluster/up COMMAND\" starts: %w", err)}
 	}
-	o, err := newObjects(api, cfg.Name, cfg.Services, cfg.Agents)
-	if err != nil {
+	if t.objects, err = newObjects(api, cfg.Name, cfg.Services, cfg.Agents); err != nil {
 		return nil, err
 	}
-	if err := o.check(ctx); err != nil {
-		return nil, err
+	if err := t.objects.check(ctx); err != nil {
+		return nil, bench.Unavailable{Err: err}
 	}
-	t, err := newTestbed(ctx, cfg, api)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
-		defer cancel()
-		err = errors.Join(err, t.close(ctx), o.remove(ctx))
-	}()
-	return report, measure(o, t, report)
-}
-
-// measure fills the cluster, starts the controller and then an agent, changes
-// endpoints, and measures the processes at rest.
-func measure(ctx context.Context, cfg Config, o *objects, t *testbed, report *bench.Report) error {
-	f := findings{services: cfg.Services, alone: changes{pause: tracePause}, besides: changes{pause: tracePause}}
-	cfg.Log("writing %d Services with %d endpoints each", cfg.Services, endpoints)
-	if err := o.fill(ctx); err != nil {
-		return err
-	}
-	cfg.Log("the controller assigns addresses")
-	addresses, err := f.synchronise(ctx, o, t)
-	if err != nil {
-		return err
-	}
-	cfg.Log("half of %d changes of EndpointSlices", cfg.Changes)
-	if err := f.alone.change(ctx, t, addresses, (cfg.Changes+1)/2, o.setReady); err != nil {
-		return err
-	}
-	p := newPlan(cfg.Quick)
-	cfg.Log("at rest, %d rounds of %s", p.rounds, p.round)
-	if err := f.rest(ctx, o, t, p); err != nil {
-		return err
-	}
-	cfg.Log("writing a namespace that asks for too much")
-	if err := errors.Join(o.exceed(ctx, p.excess), netlab.Sleep(ctx, p.settle)); err != nil {
-		return err
-	}
-	cfg.Log("%d changes of EndpointSlices of the other namespace", cfg.Changes)
-	if err := f.besides.change(ctx, t, addresses, cfg.Changes, o.setReady); err != nil {
-		return err
-	}
-	cfg.Log("the changes again without it")
-	if err := errors.Join(o.empty(ctx, o.excessive()), netlab.Sleep(ctx, p.settle)); err != nil {
-		return err
-	}
-	if err := f.alone.change(ctx, t, addresses, cfg.Changes, o.setReady); err != nil {
-		return err
-	}
-	if cfg.Agents > 1 {
-		cfg.Log("starting %d further agents", cfg.Agents-1)
-		if err := f.many.measure(ctx, cfg, o, t, p); err != nil {
-			return err
+	for _, g := range b.Groups {
+		for i := range g.Cells {
+			g.Cells[i].Programs = []string{"fairlead"}
 		}
 	}
-	return f.report(report)
+	b.Stage = bench.Stage{Remove: t.down, Setup: func(ctx context.Context) error {
+		if err := t.up(ctx, cfg, api); err != nil {
+			return err
+		}
+		return start(ctx)
+	}}
+	return bench.Run(ctx, cfg.Config, b)
 }
 
 // synchronise starts the controller and then the agent, measures the time of their
 // initial synchronisation, and returns the addresses of the Services.
-func (f *findings) synchronise(ctx context.Context, o *objects, t *testbed) ([]netip.Addr, error) {
+func (t *testbed) synchronise(ctx context.Context, s *seen) ([]netip.Addr, error) {
 	began := time.Now()
-	if err := t.startController(ctx, o.name); err != nil {
+	if err := t.startController(ctx, t.objects.name); err != nil {
 		return nil, err
 	}
-	addresses, err := o.awaitAddresses(ctx, hasGroup, func() error { return t.running(controllerProcess) })
+	addresses, err := t.objects.awaitServices(ctx, hasGroup, func() error { return t.running(controllerProcess) })
 	if err != nil {
 		return nil, err
 	}
-	f.controllerSync = time.Since(began).Seconds()
+	s.ControllerSync = time.Since(began).Seconds()
 	began = time.Now()
 	if err := t.startAgent(ctx, t.balancer); err != nil {
 		return nil, err
@@ -177,101 +188,62 @@ func (f *findings) synchronise(ctx context.Context, o *objects, t *testbed) ([]n
 	if err := t.awaitProgrammed(ctx, t.balancer, len(addresses)); err != nil {
 		return nil, err
 	}
-	f.agentSync = time.Since(began).Seconds()
-	if _, err := o.awaitAddresses(ctx, isProgrammed, func() error { return t.running(agentProcess) }); err != nil {
-		return nil, err
-	}
-	f.statusSync = time.Since(began).Seconds()
-	return addresses, nil
-}
-
-type findings struct {
-	services int
-	// controllerSync, agentSync and statusSync are seconds.
-	controllerSync, agentSync, statusSync float64
-	// alone are the changes without the namespace that asks for too much, besides those with it.
-	alone, besides changes
-	// atRest is by process name.
-	atRest map[string]*usage
-	// writes are those that the API server gets per second while nothing changes.
-	writes bench.Runs
-	// many is with all agents.
-	many many
-}
-
-// changes are the milliseconds of changes.
-type changes struct {
-	// decided and written are those from before the write of a change to the program's
-	// decision, and to the API server's answer. followed is the difference; 0 where the
-	// program was first.
-	decided, written, followed bench.Runs
-	// pause is the time between two traces.
-	pause time.Duration
-}
-
-// usage is the cost of a process.
-type usage struct {
-	cores, memory, heap bench.Runs // processors, and MiB
+	s.AgentSync = time.Since(began).Seconds()
+	_, err = t.objects.awaitServices(ctx, isProgrammed, func() error { return t.running(agentProcess) })
+	s.StatusSync = time.Since(began).Seconds()
+	return addresses, err
 }
 
 // rest measures the cost and the writes of the processes while nothing changes.
-func (f *findings) rest(ctx context.Context, o *objects, t *testbed, p plan) error {
+func (t *testbed) rest(ctx context.Context, p plan) (s seen, err error) {
 	pages := map[string]string{agentProcess: agentPage, controllerProcess: controllerPage}
 	if err := netlab.Sleep(ctx, p.settle); err != nil {
-		return err
+		return s, err
 	}
-	f.atRest = map[string]*usage{agentProcess: {}, controllerProcess: {}}
+	cores := map[string]bench.Runs{}
 	began := time.Now()
-	written, err := o.writes(ctx)
-	if err != nil {
-		return err
-	}
-	for range p.rounds {
-		began, before := time.Now(), map[string]time.Duration{}
-		for process := range pages {
-			busy, err := t.process(process).Busy()
-			if err != nil {
-				return fmt.Errorf("%s: %w", process, err)
+	writes, err := t.objects.countWrites(ctx, func() error {
+		before, err := t.busy(pages)
+		for n := 0; n < p.rounds && err == nil; n++ {
+			at := time.Now()
+			if err := netlab.Sleep(ctx, p.round); err != nil {
+				return err
 			}
-			before[process] = busy
-		}
-		if err := netlab.Sleep(ctx, p.round); err != nil {
-			return err
-		}
-		passed := time.Since(began)
-		for process := range pages {
-			busy, err := t.process(process).Busy()
-			if err != nil {
-				return fmt.Errorf("%s: %w", process, err)
+			var after map[string]time.Duration
+			after, err = t.busy(pages)
+			for process := range pages {
+				cores[process] = append(cores[process], (after[process]-before[process]).Seconds()/time.Since(at).Seconds())
 			}
-			f.atRest[process].cores = append(f.atRest[process].cores, (busy-before[process]).Seconds()/passed.Seconds())
+			before = after
 		}
-	}
-	more, err := o.writes(ctx)
-	if err != nil {
 		return err
+	})
+	if err != nil {
+		return s, err
 	}
-	f.writes = bench.Runs{(more - written) / time.Since(began).Seconds()}
+	s.Writes, s.AtRest = writes/time.Since(began).Seconds(), map[string]usage{}
 	for process, page := range pages {
-		if err := f.atRest[process].measureMemory(ctx, t, process, page); err != nil {
-			return err
+		used, err := t.memory(ctx, process, page)
+		if err != nil {
+			return s, err
 		}
+		used.Cores = cores[process]
+		s.AtRest[process] = used
 	}
-	return nil
+	return s, nil
 }
 
-// measureMemory measures the memory of a process.
-func (u *usage) measureMemory(ctx context.Context, t *testbed, process, page string) error {
-	memory, err := t.resident(process)
-	if err != nil {
-		return err
+// busy is the processor time of processes so far.
+func (t *testbed) busy(pages map[string]string) (map[string]time.Duration, error) {
+	all := map[string]time.Duration{}
+	for process := range pages {
+		busy, err := t.process(process).Busy()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", process, err)
+		}
+		all[process] = busy
 	}
-	heap, err := t.heap(ctx, process, page)
-	if err != nil {
-		return err
-	}
-	u.memory, u.heap = bench.Runs{memory / mib}, bench.Runs{heap / mib}
-	return nil
+	return all, nil
 }
 
 // target is the 99th percentile of the milliseconds from the change of an
@@ -281,43 +253,68 @@ const target = 50
 // maxWrites is the target of writes_at_rest.
 const maxWrites = 1
 
+// maxLoss is the target of node_loss_status: seconds.
+const maxLoss = 5
+
 // maxExcess is the target of excess_over_alone: noise.
 const maxExcess = 1.25
 
-// report adds the results and the verdict.
-func (f *findings) report(r *bench.Report) error {
-	labels := map[string]string{"services": fmt.Sprint(f.services), "endpoints": fmt.Sprint(f.services * endpoints)}
-	f.alone.report(r, "", labels)
-	f.besides.report(r, "_excess", labels)
-	r.Add("controller_sync", "s", bench.Runs{f.controllerSync}, labels)
-	r.Add("agent_sync", "s", bench.Runs{f.agentSync}, labels)
-	r.Add("status_sync", "s", bench.Runs{f.statusSync}, labels)
-	for _, process := range []string{agentProcess, controllerProcess} {
-		u := f.atRest[process]
-		r.Add(process+"_memory", "MiB", u.memory, labels)
-		r.Add(process+"_heap", "MiB", u.heap, labels)
-		r.Add(process+"_rest_cores", "cores", u.cores, labels)
+// report adds the results and the verdicts.
+func (c *Config) report(r *bench.Report, found bench.Found[seen]) error {
+	labels := map[string]string{"services": fmt.Sprint(c.Services), "endpoints": fmt.Sprint(c.Services * endpoints)}
+	one := func(name, unit string, value float64) { r.Add(name, unit, bench.Runs{value}, labels) }
+	without, with := reportChanges(r, "", found[alone], labels), reportChanges(r, "_excess", found[besides], labels)
+	for _, s := range found[synchronised] {
+		one("controller_sync", "s", s.ControllerSync)
+		one("agent_sync", "s", s.AgentSync)
+		one("status_sync", "s", s.StatusSync)
 	}
-	r.Add("writes_at_rest", "1/s", f.writes, labels)
-	r.Judge("writes_at_rest: requests per second with which controller and agent write while nothing changes",
-		bench.Documented, bench.AtMost(maxWrites), f.writes.Median())
-	f.many.report(r, labels)
-	slow := f.alone.decided.Percentile(99)
-	r.Add("endpointslice_to_program_p99_ms", "ms", bench.Runs{slow}, labels)
+	for _, s := range found[atRest] {
+		for _, process := range []string{agentProcess, controllerProcess} {
+			used := s.AtRest[process]
+			one(process+"_memory", "MiB", used.Memory)
+			one(process+"_heap", "MiB", used.Heap)
+			r.Add(process+"_rest_cores", "cores", used.Cores, labels)
+		}
+		one("writes_at_rest", "1/s", s.Writes)
+		r.Judge("writes_at_rest: requests per second with which controller and agent write while nothing changes",
+			bench.Documented, bench.AtMost(maxWrites), s.Writes)
+	}
+	for _, s := range found[withAgents] {
+		with := maps.Clone(labels)
+		with["agents"] = fmt.Sprint(c.Agents)
+		r.Add("writes_at_rest_agents", "1/s", bench.Runs{s.Agents.Writes}, with)
+		r.Add("node_loss_status", "s", bench.Runs{s.Agents.Converged}, with)
+		r.Add("node_loss_writes", "", bench.Runs{s.Agents.LossWrites}, with)
+		r.Judge(fmt.Sprintf("writes_at_rest_agents: requests per second with which %d agents and the controller write while nothing changes", c.Agents),
+			bench.Documented, bench.AtMost(maxWrites), s.Agents.Writes)
+		r.Judge("node_loss_status: seconds until the group's status follows the loss of a node",
+			bench.Documented, bench.AtMost(maxLoss), s.Agents.Converged)
+	}
+	if without == nil {
+		return nil
+	}
+	slow := without.Percentile(99)
+	one("endpointslice_to_program_p99_ms", "ms", slow)
 	r.Judge("endpointslice_to_program_p99_ms: 99 of 100 changes are decided by within so many milliseconds",
 		bench.Documented, bench.AtMost(target), slow)
-	ratio, err := r.AddRatio("excess_over_alone", f.besides.decided, f.alone.decided)
-	if err != nil {
-		return err
-	}
-	r.Judge("excess_over_alone: endpointslice_to_program_ms with a namespace that asks for too much over that without",
-		bench.Documented, bench.AtMost(maxExcess), ratio)
-	return nil
+	return r.Compare(bench.Comparison{
+		Name: "excess_over_alone", A: with, B: without, Target: bench.AtMost(maxExcess),
+		Claim: "excess_over_alone: endpointslice_to_program_ms with a namespace that asks for too much over that without",
+	})
 }
 
-// report adds the distributions, with the suffix to their names.
-func (c *changes) report(r *bench.Report, suffix string, labels map[string]string) {
-	r.AddDistribution("endpointslice_to_program_ms"+suffix, "ms", c.decided, labels)
-	r.AddDistribution("endpointslice_write_ms"+suffix, "ms", c.written, labels)
-	r.AddDistribution("answer_to_program_ms"+suffix, "ms", c.followed, labels)
+// reportChanges adds the distributions of all rounds, with the suffix to their names. It returns
+// the milliseconds until the program's decisions.
+func reportChanges(r *bench.Report, suffix string, rounds []seen, labels map[string]string) bench.Runs {
+	var all changes
+	for _, s := range rounds {
+		all.Decided = append(all.Decided, s.Changes.Decided...)
+		all.Written = append(all.Written, s.Changes.Written...)
+		all.Followed = append(all.Followed, s.Changes.Followed...)
+	}
+	r.AddDistribution("endpointslice_to_program_ms"+suffix, "ms", all.Decided, labels)
+	r.AddDistribution("endpointslice_write_ms"+suffix, "ms", all.Written, labels)
+	r.AddDistribution("answer_to_program_ms"+suffix, "ms", all.Followed, labels)
+	return all.Decided
 }

@@ -15,6 +15,7 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,7 +39,7 @@ func TestAPIServerQuick(t *testing.T) {
 			Labs: netlab.Labs{Dir: t.TempDir()}, Commit: "abc123", Quick: true,
 			Progress: func(line string) { t.Log(line) },
 		},
-		Name: fmt.Sprintf("bench-%d", os.Getpid()), Kubeconfig: config, Services: 20, Changes: 10, Agents: 2,
+		Name: fmt.Sprintf("bench-%d", os.Getpid()), Kubeconfig: config, Services: 20, Changes: 12, Agents: 2,
 	}
 	if _, err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "deploy/helm/fairlead/crds") {
 		t.Fatalf("without Fairlead's kinds: error %v, want what to do", err)
@@ -169,6 +170,48 @@ func TestPodAddresses(t *testing.T) {
 				t.Fatalf("endpoint %d of service %d: %s, again or beyond %s", n, service, a, balancer.Routes[n].Destination)
 			}
 			seen[a] = true
+		}
+	}
+}
+
+// TestObjects reads the templates without an API server.
+func TestObjects(t *testing.T) {
+	const services, agents = 20, 2
+	o, err := newObjects(&rest.Config{Host: "https://127.0.0.1:1"}, "bench-1", services, agents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for template, want := range map[string]int{"fixtures": 1 + agents + endpoints + 3, "agent": 1, "service": 2, "excess": 1 + 2 + 10 + 2} {
+		all, err := o.render(template, 5, 10)
+		if err != nil || len(all) != want {
+			t.Fatalf("%s: %d objects, %v, want %d", template, len(all), err, want)
+		}
+		for _, object := range all {
+			switch is := object.(type) {
+			case *core.Node:
+				if len(is.Status.Addresses) != 1 || len(is.Status.Conditions) != 1 {
+					t.Errorf("node %s: %+v", is.Name, is.Status)
+				}
+			case *core.Service:
+				ports, ranges := 1, 0
+				switch {
+				case is.Name == "ports":
+					ports = 1000
+				case strings.HasPrefix(is.Name, "ranges-"):
+					ranges = 4000
+				}
+				if len(is.Spec.Ports) != ports || len(is.Spec.LoadBalancerSourceRanges) != ranges || is.Spec.LoadBalancerClass == nil || is.Labels["fairlead.io/bench"] != "bench-1" {
+					t.Errorf("service %s: %d ports, %d ranges", is.Name, len(is.Spec.Ports), len(is.Spec.LoadBalancerSourceRanges))
+				}
+			case *discovery.EndpointSlice:
+				addresses := map[string]bool{}
+				for _, e := range is.Endpoints {
+					addresses[e.Addresses[0]] = *e.Conditions.Ready
+				}
+				if want := map[bool]int{true: endpoints, false: 1000}[template == "service"]; len(addresses) != want {
+					t.Errorf("slice %s: %d addresses, want %d", is.Name, len(addresses), want)
+				}
+			}
 		}
 	}
 }

@@ -3,7 +3,9 @@
 package kubernetes
 
 import (
+	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -11,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/template"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,20 +24,20 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/spec"
-	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/lab/bench"
 )
 
 // objects writes the objects of the measurement.
 type objects struct {
-	client client.WithWatch
+	client  client.Client
+	decoder runtime.Decoder
 	// raw requests pages of the API server.
 	raw rest.Interface
 	// name of the namespace, and of objects without one.
@@ -47,8 +50,8 @@ type objects struct {
 const (
 	// writers is the number of concurrent writes.
 	writers = 16
-	// watchPause is the time between the end of a watch and the next one.
-	watchPause = 100 * time.Millisecond
+	// listPause is the time between two lists of all services.
+	listPause = 500 * time.Millisecond
 )
 
 func newObjects(config *rest.Config, name string, services, agents int) (*objects, error) {
@@ -60,7 +63,7 @@ func newObjects(config *rest.Config, name string, services, agents int) (*object
 			return nil, err
 		}
 	}
-	api, err := client.NewWithWatch(config, client.Options{Scheme: kinds})
+	api, err := client.New(config, client.Options{Scheme: kinds})
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +72,10 @@ func newObjects(config *rest.Config, name string, services, agents int) (*object
 	if err != nil {
 		return nil, err
 	}
-	return &objects{client: api, raw: raw, name: name, services: services, agents: agents, slices: make([]*discovery.EndpointSlice, services)}, nil
+	return &objects{
+		client: api, decoder: serializer.NewCodecFactory(kinds).UniversalDeserializer(), raw: raw,
+		name: name, services: services, agents: agents, slices: make([]*discovery.EndpointSlice, services),
+	}, nil
 }
 
 // check returns an error if the cluster lacks Fairlead's kinds, or is in use.
@@ -113,30 +119,89 @@ func (o *objects) writes(ctx context.Context) (n float64, err error) {
 // writing matches the metrics of requests that write.
 var writing = regexp.MustCompile(`[{,]verb="(APPLY|PATCH|POST|PUT|DELETE|DELETECOLLECTION)"`)
 
-// fill writes all objects.
+const (
+	// serviceName makes the name of the nth Service, and its EndpointSlice's.
+	serviceName = "web-%d"
+	servicePort = 80
+)
+
+// balancerNode is the Node of the nth agent of a bench.
+func balancerNode(bench string, n int) string { return fmt.Sprintf("%s-lb%d", bench, n) }
+
+//go:embed objects.yaml
+var objectsText string
+
+// templates make all objects.
+var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"add":             func(a, b int) int { return a + b },
+	"balancerAddress": balancerAddress,
+	"balancerNode":    balancerNode,
+	"excessAddress":   func(slice, i int) netip.Addr { return podAddress(slice%endpoints, slice/endpoints*1000+i) },
+	"podAddress":      podAddress,
+	"serviceName":     func(n int) string { return fmt.Sprintf(serviceName, n) },
+	"sourceRange":     func(n int) string { return fmt.Sprintf("10.%d.%d.0/24", n>>8, n&255) },
+	"workerAddress":   workerAddress,
+	// The Node of the nth endpoints.
+	"workerNode": func(bench string, n int) string { return fmt.Sprintf("%s-worker%d", bench, n) },
+}).Parse(objectsText))
+
+// values are the values in a template.
+type values struct {
+	Name, Excess, Class, MemberNetworks string
+	Services, Backends                  int
+	Agents, Endpoints                   int
+	N, Part                             int
+}
+
+// Of is the number of objects, or the part of it that is written.
+func (v values) Of(n int) int { return n / v.Part }
+
+// excessive is the name of the namespace that requests too much.
+func (o *objects) excessive() string { return o.name + "-excess" }
+
+// render returns the objects of a template, for number n or one object in so many.
+func (o *objects) render(name string, n, part int) (all []client.Object, err error) {
+	var text bytes.Buffer
+	err = templates.ExecuteTemplate(&text, name, values{
+		Name: o.name, Excess: o.excessive(), Class: v1alpha1.LoadBalancerClass, MemberNetworks: memberNetworks,
+		Services: o.services, Backends: o.services * endpoints, Agents: o.agents, Endpoints: endpoints, N: n, Part: part,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for document := range strings.SplitSeq(text.String(), "\n---\n") {
+		object, _, err := o.decoder.Decode([]byte(document), nil, nil)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		all = append(all, object.(client.Object))
+	}
+	return all, nil
+}
+
+// write writes the objects of a template in their order.
+func (o *objects) write(ctx context.Context, name string, n, part int) error {
+	all, err := o.render(name, n, part)
+	for i := 0; i < len(all) && err == nil; i++ {
+		err = o.create(ctx, all[i])
+		if slice, is := all[i].(*discovery.EndpointSlice); is && name == "service" {
+			o.slices[n] = slice
+		}
+	}
+	return err
+}
+
+// fill writes the fixtures and all Services.
 func (o *objects) fill(ctx context.Context) error {
-	if err := o.fillFixtures(ctx); err != nil {
+	if err := o.write(ctx, "fixtures", 0, 1); err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
 	for n := range o.services {
-		group.Go(func() error {
-			o.slices[n] = o.slice(n)
-			return errors.Join(o.client.Create(ctx, o.service(n)), o.client.Create(ctx, o.slices[n]))
-		})
+		group.Go(func() error { return o.write(ctx, "service", n, 1) })
 	}
 	return group.Wait()
-}
-
-// fillFixtures writes the fixtures.
-func (o *objects) fillFixtures(ctx context.Context) error {
-	for _, obj := range o.fixtures() {
-		if err := o.create(ctx, obj); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // create writes an object, with the status of Nodes and pods.
@@ -150,6 +215,8 @@ func (o *objects) create(ctx context.Context, obj client.Object) error {
 			status.SetUID(obj.GetUID())
 			err = o.client.Status().Update(ctx, status)
 		}
+	case *core.Namespace: // which stays when it is emptied
+		err = client.IgnoreAlreadyExists(err)
 	}
 	if err != nil {
 		return fmt.Errorf("%T %s: %w", obj, obj.GetName(), err)
@@ -157,53 +224,49 @@ func (o *objects) create(ctx context.Context, obj client.Object) error {
 	return nil
 }
 
-// awaitAddresses waits until every Service has an address and is ready, and returns the
-// addresses by the Services' numbers. An error of alive ends the wait.
-func (o *objects) awaitAddresses(ctx context.Context, ready func(*core.Service) bool, alive func() error) ([]netip.Addr, error) {
-	// Any version will do: the newest one may not be in the API server's cache until a Service
-	// changes again, and it refuses to wait for that.
-	oldest := &meta.ListOptions{ResourceVersion: "0"}
-	open := func() (watch.Interface, error) {
-		return o.client.Watch(ctx, &core.ServiceList{}, &client.ListOptions{Namespace: o.name, Raw: oldest})
-	}
-	events, err := open()
-	if err != nil {
-		return nil, fmt.Errorf("services: %w", err)
-	}
-	defer func() { events.Stop() }()
-	addresses, missing := make([]netip.Addr, o.services), o.services
-	check := time.NewTicker(time.Second)
-	defer check.Stop()
-	for missing > 0 {
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-check.C:
-			if err := alive(); err != nil {
-				return nil, err
-			}
-		case e, more := <-events.ResultChan():
-			svc, is := e.Object.(*core.Service)
-			if !more || !is {
-				// The API server ends watches, for example of a slow client.
-				if err := netlab.Sleep(ctx, watchPause); err != nil {
-					return nil, fmt.Errorf("services: %d of %d without an address: %w", missing, o.services, err)
-				}
-				next, err := open()
-				if err != nil {
-					return nil, fmt.Errorf("services: %w", err)
-				}
-				events = next
-				continue
-			}
-			n, address := assigned(svc)
-			if address.IsValid() && ready(svc) && !addresses[n].IsValid() {
-				addresses[n] = address
-				missing--
-			}
+// awaitAddresses lists Services or LoadBalancers until so many of them are assigned, and returns
+// their addresses by number. An error of alive ends the wait.
+func (o *objects) awaitAddresses(
+	ctx context.Context, list client.ObjectList, count int, alive func() error, assigned func(runtime.Object) (name, address string, is bool),
+) ([]netip.Addr, error) {
+	addresses := make([]netip.Addr, count)
+	return addresses, bench.Await(ctx, syncTimeout, listPause, func(ctx context.Context) error {
+		if err := alive(); err != nil {
+			return bench.Permanent{Err: err}
 		}
-	}
-	return addresses, nil
+		// Any version will do: the API server has it in its cache.
+		oldest := &meta.ListOptions{ResourceVersion: "0"}
+		if err := o.client.List(ctx, list, &client.ListOptions{Namespace: o.name, Raw: oldest}); err != nil {
+			return err
+		}
+		found := 0
+		err := apimeta.EachListItem(list, func(object runtime.Object) error {
+			var n int
+			name, address, is := assigned(object)
+			if _, err := fmt.Sscanf(name, serviceName, &n); err != nil || n >= count || !is {
+				return nil //nolint:nilerr // an object of another name
+			}
+			found++
+			var err error
+			addresses[n], err = netip.ParseAddr(address)
+			return err
+		})
+		if err == nil && found < count {
+			err = fmt.Errorf("%d of %d have an address and are ready", found, count)
+		}
+		return err
+	})
+}
+
+// awaitServices waits until every Service has an address and is ready.
+func (o *objects) awaitServices(ctx context.Context, ready func(*core.Service) bool, alive func() error) ([]netip.Addr, error) {
+	return o.awaitAddresses(ctx, &core.ServiceList{}, o.services, alive, func(object runtime.Object) (name, address string, is bool) {
+		svc := object.(*core.Service)
+		for _, in := range svc.Status.LoadBalancer.Ingress {
+			address = in.IP
+		}
+		return svc.Name, address, address != "" && ready(svc)
+	})
 }
 
 // hasGroup reports whether a Service has a group.
@@ -212,19 +275,6 @@ func hasGroup(svc *core.Service) bool { return spec.ServedBy(svc) != "" }
 // isProgrammed reports whether a Service says that all nodes have programmed it.
 func isProgrammed(svc *core.Service) bool {
 	return apimeta.IsStatusConditionTrue(svc.Status.Conditions, v1alpha1.ConditionServiceProgrammed)
-}
-
-// assigned returns the number of a Service, and its address.
-func assigned(svc *core.Service) (n int, address netip.Addr) {
-	if _, err := fmt.Sscanf(svc.Name, serviceName, &n); err != nil {
-		return n, address
-	}
-	for _, in := range svc.Status.LoadBalancer.Ingress {
-		if a, err := netip.ParseAddr(in.IP); err == nil {
-			return n, a
-		}
-	}
-	return n, address
 }
 
 // setReady writes the readiness of an endpoint of the nth Service.
@@ -245,10 +295,12 @@ func (o *objects) setReady(ctx context.Context, n int, endpoint netip.Addr, read
 // remains in deletion.
 func (o *objects) remove(ctx context.Context) error {
 	errs := []error{o.empty(ctx, o.name), o.empty(ctx, o.excessive())}
-	for _, obj := range append(o.fixtures(), o.namespace(o.excessive())) {
+	fixtures, err := o.render("fixtures", 0, 1)
+	excess := &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: o.excessive()}}
+	for _, obj := range append(fixtures, excess) {
 		errs = append(errs, client.IgnoreNotFound(o.client.Delete(ctx, obj, client.GracePeriodSeconds(0))))
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, err)...); err != nil {
 		return fmt.Errorf("cluster: objects are left: %w", err)
 	}
 	return nil
@@ -259,137 +311,9 @@ func (o *objects) empty(ctx context.Context, namespace string) error {
 	var errs []error
 	for _, kind := range []client.Object{&core.Service{}, &v1alpha1.LoadBalancer{}, &discovery.EndpointSlice{}, &core.Pod{}} {
 		// The API server ends a request after a minute. The next one removes the rest.
-		var last error
-		if wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
-			last = client.IgnoreNotFound(o.client.DeleteAllOf(ctx, kind, client.InNamespace(namespace), client.GracePeriodSeconds(0)))
-			return last == nil, nil
-		}) != nil {
-			errs = append(errs, last)
-		}
+		errs = append(errs, bench.Await(ctx, syncTimeout, time.Second, func(ctx context.Context) error {
+			return client.IgnoreNotFound(o.client.DeleteAllOf(ctx, kind, client.InNamespace(namespace), client.GracePeriodSeconds(0)))
+		}))
 	}
 	return errors.Join(errs...)
-}
-
-// labels select the objects of the measurement in group and pool.
-func (o *objects) labels() map[string]string { return map[string]string{"fairlead.io/bench": o.name} }
-
-func (o *objects) selector() meta.LabelSelector { return meta.LabelSelector{MatchLabels: o.labels()} }
-
-const (
-	// serviceName makes the name of the nth Service, and its EndpointSlice's.
-	serviceName = "web-%d"
-	servicePort = 80
-	podPort     = 8080
-	// pool contains the addresses of the Services.
-	pool = "10.64.0.0/16"
-)
-
-// balancerNode is the Node of the nth agent of a bench.
-func balancerNode(bench string, n int) string { return fmt.Sprintf("%s-lb%d", bench, n) }
-
-// workerNode is the Node of the nth endpoints.
-func (o *objects) workerNode(n int) string { return fmt.Sprintf("%s-worker%d", o.name, n) }
-
-// fixtures are all objects but Services, LoadBalancers and EndpointSlices, in the order of their
-// creation. The controller takes a node into a group if an agent's pod is ready on it: so far
-// that is the first one only.
-func (o *objects) fixtures() []client.Object {
-	all := []client.Object{o.namespace(o.name)}
-	for n := range o.agents {
-		balancer := o.node(balancerNode(o.name, n), balancerAddress(n))
-		balancer.Labels = o.labels()
-		all = append(all, balancer)
-	}
-	for n := range endpoints {
-		all = append(all, o.node(o.workerNode(n), workerAddress(n)))
-	}
-	return append(all, o.agentPod(0),
-		&v1alpha1.AddressPool{
-			ObjectMeta: meta.ObjectMeta{Name: o.name},
-			Spec: v1alpha1.AddressPoolSpec{
-				Addresses: []v1alpha1.AddressRange{pool}, ServiceSelector: new(o.selector()),
-			},
-		},
-		&v1alpha1.LoadBalancerGroup{
-			ObjectMeta: meta.ObjectMeta{Name: o.name},
-			Spec: v1alpha1.LoadBalancerGroupSpec{
-				Size: int32(o.agents), NodeSelector: o.selector(), Services: v1alpha1.ServiceFilter{
-					Selector:     new(o.selector()),
-					PerNamespace: v1alpha1.NamespaceQuota{Services: int32(o.services), Backends: int32(o.services * endpoints)},
-				},
-				LoadBalancers: v1alpha1.LoadBalancerPolicy{MemberNetworks: []v1alpha1.CIDR{memberNetworks}},
-			},
-		})
-}
-
-func (o *objects) namespace(name string) *core.Namespace {
-	return &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: name}}
-}
-
-// node is a ready node.
-func (o *objects) node(name string, address netip.Addr) *core.Node {
-	return &core.Node{
-		ObjectMeta: meta.ObjectMeta{Name: name},
-		Status: core.NodeStatus{
-			Addresses:  []core.NodeAddress{{Type: core.NodeInternalIP, Address: address.String()}},
-			Conditions: []core.NodeCondition{{Type: core.NodeReady, Status: core.ConditionTrue}},
-		},
-	}
-}
-
-// agentPod is the pod that the DaemonSet would create for the nth agent.
-func (o *objects) agentPod(n int) *core.Pod {
-	return &core.Pod{
-		ObjectMeta: meta.ObjectMeta{
-			Name: fmt.Sprintf("agent-%d", n), Namespace: o.name,
-			Labels: map[string]string{"app.kubernetes.io/name": "fairlead", "app.kubernetes.io/component": "agent"},
-		},
-		Spec: core.PodSpec{
-			NodeName: balancerNode(o.name, n), AutomountServiceAccountToken: new(false),
-			Containers: []core.Container{{Name: "agent", Image: "localhost/fairlead"}},
-		},
-		Status: core.PodStatus{
-			Phase:      core.PodRunning,
-			Conditions: []core.PodCondition{{Type: core.PodReady, Status: core.ConditionTrue}},
-		},
-	}
-}
-
-// service is the nth Service.
-func (o *objects) service(n int) *core.Service {
-	return &core.Service{
-		ObjectMeta: meta.ObjectMeta{Name: fmt.Sprintf(serviceName, n), Namespace: o.name, Labels: o.labels()},
-		Spec: core.ServiceSpec{
-			Type: core.ServiceTypeLoadBalancer, LoadBalancerClass: new(v1alpha1.LoadBalancerClass),
-			AllocateLoadBalancerNodePorts: new(false),
-			Ports:                         []core.ServicePort{{Name: "http", Port: servicePort}},
-		},
-	}
-}
-
-// slice is the EndpointSlice of the nth Service, with one endpoint on each worker, as
-// Kubernetes' own controller writes it.
-func (o *objects) slice(n int) *discovery.EndpointSlice {
-	name := fmt.Sprintf(serviceName, n)
-	s := emptySlice(o.name, name, name)
-	for i := range endpoints {
-		s.Endpoints = append(s.Endpoints, discovery.Endpoint{
-			Addresses:  []string{podAddress(i, n).String()},
-			Conditions: discovery.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
-			NodeName:   new(o.workerNode(i)),
-			TargetRef:  &core.ObjectReference{Kind: "Pod", Namespace: o.name, Name: fmt.Sprintf("%s-%d", name, i)},
-		})
-	}
-	return s
-}
-
-// emptySlice is an EndpointSlice of a Service.
-func emptySlice(namespace, service, name string) *discovery.EndpointSlice {
-	return &discovery.EndpointSlice{
-		ObjectMeta: meta.ObjectMeta{
-			Name: name, Namespace: namespace, Labels: map[string]string{discovery.LabelServiceName: service},
-		},
-		AddressType: discovery.AddressTypeIPv4,
-		Ports:       []discovery.EndpointPort{{Name: new("http"), Port: new(int32(podPort)), Protocol: new(core.ProtocolTCP)}},
-	}
 }

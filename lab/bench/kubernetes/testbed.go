@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http/httputil"
 	"net/netip"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -16,6 +18,7 @@ import (
 
 	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/lab/bench"
 	"fairlead.io/fairlead/lab/netlab"
 )
 
@@ -33,7 +36,17 @@ const (
 	configFile        = "fairlead.yaml"
 	agentPage         = "127.0.0.1:9571"
 	controllerPage    = "127.0.0.1:9573"
+	// proxyAddress is where processes reach the API server, which only the host's namespace does.
+	proxyAddress = "127.0.0.1:6443"
 )
+
+// kubeconfig is the processes' access to the API server, by the proxy's credentials.
+const kubeconfig = `apiVersion: v1
+kind: Config
+clusters: [{name: bench, cluster: {server: "http://` + proxyAddress + `"}}]
+contexts: [{name: bench, context: {cluster: bench}}]
+current-context: bench
+`
 
 func balancerAddress(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 2, byte(100 + n)}) }
 
@@ -60,7 +73,7 @@ func topology(balancers int) netlab.Topology {
 		balancer := netlab.Host{
 			Name: numbered(balancerHost, b), Role: netlab.Balancer, Socket: socketFile,
 			Interfaces: []netlab.Interface{{Name: device, Addresses: []netip.Prefix{netip.PrefixFrom(balancerAddress(b), 24)}}},
-			Files:      map[string]string{configFile: "observe: {listen: \"" + agentPage + "\"}\n"},
+			Files:      map[string]string{configFile: "observe: {listen: \"" + agentPage + "\"}\n", kubeconfigFile: kubeconfig},
 		}
 		workers := netlab.Host{Name: numbered(workersHost, b), Role: netlab.Client, Interfaces: []netlab.Interface{{Name: device}}}
 		for n := range endpoints {
@@ -83,68 +96,63 @@ type balancer struct {
 	host  *netlab.HostState
 	node  string
 	agent *control.Client
-	proxy *proxy
+	// close ends the proxy.
+	close func() error
 }
 
-// testbed is the running lab.
+// testbed is the running lab, and the objects in the cluster.
 type testbed struct {
 	*netlab.Lab
 	*balancer
 	// others are the further balancers.
-	others []*balancer
+	others  []*balancer
+	objects *objects
 }
 
-// newTestbed builds the lab, whose processes reach the API server through a proxy on
-// their loopback interface. On an error it removes everything.
-func newTestbed(ctx context.Context, cfg Config, api *rest.Config) (*testbed, error) {
-	if err := netlab.CheckPrograms("fairlead"); err != nil {
-		return nil, err
-	}
-	lab, err := cfg.Labs.Up(ctx, cfg.Name, topology(cfg.Agents))
+// up builds the lab, whose processes reach the API server through a proxy on their loopback
+// interface.
+func (t *testbed) up(ctx context.Context, cfg Config, api *rest.Config) (err error) {
+	transport, err := rest.TransportFor(api)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	t := &testbed{Lab: lab}
-	state := lab.State()
+	server, err := url.Parse(api.Host)
+	if err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	if t.Lab, err = cfg.Labs.Up(ctx, cfg.Name, topology(cfg.Agents)); err != nil {
+		return err
+	}
+	state := t.State()
 	for n := range cfg.Agents {
 		b := &balancer{host: state.Host(numbered(balancerHost, n)), node: balancerNode(cfg.Name, n)}
 		b.agent = control.Dial(b.host.Socket)
+		proxy := httputil.NewSingleHostReverseProxy(server)
+		proxy.Transport = transport
+		if b.close, err = bench.Serve(t.Lab, b.host.Name, proxyAddress, proxy); err != nil {
+			return err
+		}
 		if n == 0 {
 			t.balancer = b
 		} else {
 			t.others = append(t.others, b)
 		}
-		if err := t.connect(b, cfg, api); err != nil {
-			return nil, errors.Join(err, t.close(context.WithoutCancel(ctx)))
-		}
 	}
-	return t, nil
+	return nil
 }
 
-// connect starts the proxy of a balancer and writes the kubeconfig for it.
-func (t *testbed) connect(b *balancer, cfg Config, api *rest.Config) (err error) {
-	err = t.Do(b.host.Name, func() error {
-		b.proxy, err = newProxy(api)
-		return err
-	})
-	if err != nil {
-		return err
+// down removes the lab and the objects.
+func (t *testbed) down(ctx context.Context) error {
+	var errs []error
+	if t.Lab != nil {
+		errs = append(errs, t.Down(ctx))
 	}
-	text, err := b.proxy.kubeconfig(cfg.Kubeconfig)
-	if err != nil {
-		return fmt.Errorf("kubeconfig: %w", err)
-	}
-	return b.host.ReplaceFile(kubeconfigFile, string(text))
-}
-
-func (t *testbed) close(ctx context.Context) error {
-	err := t.Down(ctx)
-	for _, b := range append(t.others, t.balancer) {
-		if b.proxy != nil {
-			b.proxy.close()
+	if t.balancer != nil {
+		for _, b := range append(t.others, t.balancer) {
+			errs = append(errs, b.close())
 		}
 	}
-	return err
+	return errors.Join(append(errs, t.objects.remove(ctx))...)
 }
 
 func (t *testbed) startController(ctx context.Context, namespace string) error {
@@ -161,27 +169,21 @@ func (t *testbed) startAgent(ctx context.Context, b *balancer) error {
 	}})
 }
 
-// syncTimeout bounds the agent's initial synchronisation.
+// syncTimeout bounds a synchronisation.
 const syncTimeout = 5 * time.Minute
 
 // awaitProgrammed waits until an agent is ready and has programmed so many services, or more, with
 // all their backends; the first ones may have to wait for neighbour entries.
 func (t *testbed) awaitProgrammed(ctx context.Context, b *balancer, services int) error {
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
-	defer cancel()
-	for {
-		_, err := t.get(ctx, b.host.Name, agentPage+"/readyz")
-		if err == nil {
-			err = b.checkProgrammed(ctx, services)
+	return bench.Await(ctx, syncTimeout, 20*time.Millisecond, func(ctx context.Context) error {
+		if err := b.host.Check(*t.State().Host(b.host.Name).Process(agentProcess)); err != nil {
+			return bench.Permanent{Err: err}
 		}
-		if err == nil {
-			return nil
+		if _, err := t.get(ctx, b.host.Name, agentPage+"/readyz"); err != nil {
+			return err
 		}
-		ended := b.host.Check(*t.State().Host(b.host.Name).Process(agentProcess))
-		if ended = errors.Join(ended, netlab.Sleep(ctx, 20*time.Millisecond)); ended != nil {
-			return errors.Join(ended, err)
-		}
-	}
+		return b.checkProgrammed(ctx, services)
+	})
 }
 
 // get returns a page of a process on a host.
@@ -204,8 +206,6 @@ func (b *balancer) checkProgrammed(ctx context.Context, services int) error {
 	return nil
 }
 
-const kib, mib = 1 << 10, 1 << 20
-
 // process returns one that was started.
 func (t *testbed) process(name string) netlab.ProcessState {
 	return *t.State().Host(balancerHost).Process(name)
@@ -214,30 +214,24 @@ func (t *testbed) process(name string) netlab.ProcessState {
 // running returns an error with the end of its log if a process has ended.
 func (t *testbed) running(process string) error { return t.host.Check(t.process(process)) }
 
-// resident is the proportional set size of a process in bytes (proc_pid_smaps(5)).
-func (t *testbed) resident(process string) (float64, error) {
+// memory measures the memory of a process: its proportional set size (proc_pid_smaps(5)), and the
+// heap in use by its metrics.
+func (t *testbed) memory(ctx context.Context, process, page string) (u usage, err error) {
+	const kib, mib = 1 << 10, 1 << 20
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", t.process(process).PID))
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", process, err)
+		return u, fmt.Errorf("%s: %w", process, err)
 	}
-	size, err := valueOf(string(text), "Pss:")
+	metrics, err := t.get(ctx, balancerHost, page+"/metrics")
 	if err != nil {
-		return 0, fmt.Errorf("%s: smaps: %w", process, err)
+		return u, fmt.Errorf("%s: %w", process, err)
 	}
-	return size * kib, nil
-}
-
-// heap is the heap in use, in bytes, by the metrics of a process.
-func (t *testbed) heap(ctx context.Context, process, page string) (float64, error) {
-	text, err := t.get(ctx, balancerHost, page+"/metrics")
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", process, err)
+	size, errSize := valueOf(string(text), "Pss:")
+	heap, errHeap := valueOf(metrics, "go_memstats_heap_inuse_bytes")
+	if err := errors.Join(errSize, errHeap); err != nil {
+		return u, fmt.Errorf("%s: %w", process, err)
 	}
-	size, err := valueOf(text, "go_memstats_heap_inuse_bytes")
-	if err != nil {
-		return 0, fmt.Errorf("%s: metrics: %w", process, err)
-	}
-	return size, nil
+	return usage{Memory: size * kib / mib, Heap: heap / mib}, nil
 }
 
 // valueOf returns the number after the first word of a line.

@@ -7,16 +7,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"time"
 
-	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/lab/bench"
 )
 
 // Octavia's API takes a second of the processor for a load balancer of ten members. So only the first one is made by
@@ -29,18 +26,6 @@ func copyID(id string, n int) string { return fmt.Sprintf("%08x%s", n, id[8:]) }
 func copyVIP(n int) netip.Addr {
 	const row = 250
 	return netip.AddrFrom4([4]byte{10, 1, byte(100 + n/row), byte(1 + n%row)})
-}
-
-// copy makes copies of a load balancer, with other addresses and ports. Octavia shows them as offline until their
-// status is reported.
-func (t *testbed) copy(ctx context.Context, of balancer, count int) error {
-	if count == 0 {
-		return nil
-	}
-	if err := t.copyRows(ctx, of, count); err != nil {
-		return err
-	}
-	return t.copyDocuments(ctx, of, count)
 }
 
 // copied are the tables of a load balancer's parts, with the condition for its rows.
@@ -95,35 +80,11 @@ func (t *testbed) copyDocuments(ctx context.Context, of balancer, count int) err
 	if err != nil {
 		return err
 	}
-	client := http.Client{Transport: t.Transport()}
-	var send func(method, id string, body []byte) ([]byte, error)
-	send = func(method, id string, body []byte) ([]byte, error) {
-		url := "http://" + proxyAddress + "/v1/projects/" + of.Project + "/loadbalancers/" + id
-		request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
-		if err != nil {
-			return nil, err
-		}
-		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-		request.Header.Set("Content-Type", "application/json")
-		response, err := client.Do(request)
-		if err != nil {
-			return nil, err
-		}
-		defer response.Body.Close()
-		answer, err := io.ReadAll(response.Body)
-		if response.StatusCode == http.StatusTooManyRequests { // the server's bound of a client's requests
-			seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
-			if err := netlab.Sleep(ctx, time.Duration(max(1, seconds))*time.Second); err != nil {
-				return nil, err
-			}
-			return send(method, id, body)
-		}
-		if err == nil && response.StatusCode/100 != 2 {
-			err = fmt.Errorf("%s load balancer %s: status %s: %s", method, id, response.Status, answer)
-		}
-		return answer, err
+	client := bench.Client{
+		HTTP: http.Client{Transport: t.Transport()}, Token: strings.TrimSpace(string(token)),
+		Base: "http://" + proxyAddress + "/v1/projects/" + of.Project + "/loadbalancers/",
 	}
-	text, err := send(http.MethodGet, of.ID, nil)
+	text, err := client.Do(ctx, http.MethodGet, of.ID, nil)
 	if err != nil {
 		return err
 	}
@@ -136,7 +97,7 @@ func (t *testbed) copyDocuments(ctx context.Context, of balancer, count int) err
 			of.ID, copyID(of.ID, n), of.Listeners[0].ID, copyID(of.Listeners[0].ID, n), of.Pools[0].ID, copyID(of.Pools[0].ID, n),
 			`"`+of.VIP+`"`, `"`+copyVIP(n).String()+`"`, fmt.Sprint(checkedPort), fmt.Sprint(checkedPort+n),
 		).Replace(compact.String())
-		if _, err := send(http.MethodPut, copyID(of.ID, n), []byte(replaced)); err != nil {
+		if _, err := client.Do(ctx, http.MethodPut, copyID(of.ID, n), json.RawMessage(replaced)); err != nil {
 			return err
 		}
 	}

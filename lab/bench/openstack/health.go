@@ -41,50 +41,53 @@ type checked struct {
 
 // verdicts are the milliseconds of changes of health.
 type verdicts struct {
-	mu sync.Mutex
-	// total is from when a server closes or opens its port to Octavia's status. It is the sum of noticed, until the
-	// balancer's verdict, and reported.
-	total, noticed, reported bench.Runs
+	// Total is from when a server closes or opens its port to Octavia's status. It is the sum of Noticed, until the
+	// balancer's verdict, and Reported.
+	Total, Noticed, Reported bench.Runs
 }
 
 // measureHealth changes the health of members.
-func (t *testbed) measureHealth(ctx context.Context) error {
-	servers := newServers(t)
-	defer servers.close()
-	t.cfg.Log("%d load balancers with %d members each", t.cfg.Balancers, members)
-	all, err := t.createChecked(ctx, servers)
+func (t *testbed) measureHealth(ctx context.Context) (s seen, err error) {
+	defer func() { err = t.withLogs(err) }()
+	all, err := t.createChecked(ctx)
 	if err != nil {
-		return err
+		return s, err
 	}
 	began := time.Now()
 	for _, status := range []string{"OFFLINE", "ERROR", "DEGRADED"} {
 		if err := t.awaitNone(ctx, "operating_status="+status); err != nil {
-			return err
+			return s, err
 		}
 	}
-	labels := map[string]string{"loadbalancers": fmt.Sprint(t.cfg.Balancers), "members": fmt.Sprint(t.cfg.Balancers * members)}
-	t.report.Add("all_shown", "s", bench.Runs{time.Since(began).Seconds()}, labels)
+	s.Shown = time.Since(began).Seconds()
 	if err := t.nameServices(ctx, all); err != nil {
-		return err
+		return s, err
 	}
-	t.cfg.Log("%d changes of health", t.cfg.Changes)
-	var found verdicts
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(changers)
-	for len(found.total) < t.cfg.Changes {
-		for _, n := range rand.Perm(len(all))[:min(len(all), (t.cfg.Changes-len(found.total)+1)/2)] {
-			group.Go(func() error { return t.changeHealth(ctx, all[n], servers, &found) })
+	var mu sync.Mutex
+	found := &s.Verdicts
+	for len(found.Total) < t.cfg.Changes {
+		group, within := errgroup.WithContext(ctx)
+		group.SetLimit(changers)
+		for _, n := range rand.Perm(len(all))[:min(len(all), (t.cfg.Changes-len(found.Total)+1)/2)] {
+			group.Go(func() error {
+				both, err := t.changeHealth(within, all[n])
+				mu.Lock()
+				defer mu.Unlock()
+				found.Total = append(found.Total, both.Total...)
+				found.Noticed = append(found.Noticed, both.Noticed...)
+				found.Reported = append(found.Reported, both.Reported...)
+				return err
+			})
 		}
 		if err := group.Wait(); err != nil {
-			return err
+			return s, err
 		}
 	}
-	found.add(t.report, labels)
-	return nil
+	return s, nil
 }
 
 // createChecked makes a load balancer by Octavia's API, and copies of it (copy.go).
-func (t *testbed) createChecked(ctx context.Context, servers *servers) ([]*checked, error) {
+func (t *testbed) createChecked(ctx context.Context) ([]*checked, error) {
 	pool := fields{"healthmonitor": fields{
 		"type": "TCP", "delay": checkInterval, "timeout": 1, "max_retries": 1, "max_retries_down": 1,
 	}}
@@ -92,7 +95,7 @@ func (t *testbed) createChecked(ctx context.Context, servers *servers) ([]*check
 	for server := range members {
 		at = append(at, t.member(server, checkedPort))
 		for n := range t.cfg.Balancers {
-			if err := servers.open(server, checkedPort+n); err != nil {
+			if err := t.servers.open(server, checkedPort+n, func() {}); err != nil {
 				return nil, err
 			}
 		}
@@ -105,8 +108,13 @@ func (t *testbed) createChecked(ctx context.Context, servers *servers) ([]*check
 	if err != nil {
 		return nil, err
 	}
-	if err := t.copy(ctx, made, t.cfg.Balancers-1); err != nil {
-		return nil, err
+	if count := t.cfg.Balancers - 1; count > 0 {
+		if err := t.copyRows(ctx, made, count); err != nil {
+			return nil, err
+		}
+		if err := t.copyDocuments(ctx, made, count); err != nil {
+			return nil, err
+		}
 	}
 	all := []*checked{{balancer: made, port: checkedPort}}
 	for n := 1; n < t.cfg.Balancers; n++ {
@@ -143,85 +151,82 @@ func (t *testbed) nameServices(ctx context.Context, all []*checked) error {
 func (t *testbed) agent() *control.Client { return control.Dial(t.State().Host("lb1").Socket) }
 
 // changeHealth has a member die and return.
-func (t *testbed) changeHealth(ctx context.Context, one *checked, servers *servers, found *verdicts) error {
+func (t *testbed) changeHealth(ctx context.Context, one *checked) (v verdicts, err error) {
 	server := rand.IntN(members)
 	var listed struct {
 		Members []struct{ ID, Address string }
 	}
 	path := "pools/" + one.Pools[0].ID + "/members"
 	if err := t.client.Get(ctx, path, &listed); err != nil {
-		return err
+		return v, err
 	}
 	for _, m := range listed.Members {
 		if m.Address == address(server) {
 			path += "/" + m.ID
 		}
 	}
-	began := time.Now()
-	if err := servers.shut(server, one.port); err != nil {
-		return err
+	for _, change := range []struct {
+		make   func() error
+		health observe.HealthState
+		status string
+	}{
+		{func() error { return t.servers.shut(server, one.port) }, observe.HealthUnhealthy, "ERROR"},
+		{func() error { return t.servers.open(server, one.port, func() {}) }, observe.HealthHealthy, "ONLINE"},
+	} {
+		began := time.Now()
+		if err := change.make(); err != nil {
+			return v, err
+		}
+		if err := t.awaitVerdict(ctx, one, server, change.health); err != nil {
+			return v, err
+		}
+		noticed := time.Now()
+		if err := t.awaitStatus(ctx, path, change.status); err != nil {
+			return v, err
+		}
+		v.Total = append(v.Total, bench.Milliseconds(time.Since(began)))
+		v.Noticed = append(v.Noticed, bench.Milliseconds(noticed.Sub(began)))
+		v.Reported = append(v.Reported, bench.Milliseconds(time.Since(noticed)))
 	}
-	if err := t.awaitVerdict(ctx, one, server, path, observe.HealthUnhealthy, "ERROR", began, found); err != nil {
-		return err
-	}
-	began = time.Now()
-	if err := servers.open(server, one.port); err != nil {
-		return err
-	}
-	return t.awaitVerdict(ctx, one, server, path, observe.HealthHealthy, "ONLINE", began, found)
+	return v, nil
 }
 
-// awaitVerdict waits for the balancer's verdict, and then for Octavia's status.
-func (t *testbed) awaitVerdict(
-	ctx context.Context, one *checked, server int, path string, health observe.HealthState, status string,
-	began time.Time, found *verdicts,
-) error {
-	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
-	defer cancel()
-	for state := observe.HealthState(""); state != health; {
+// awaitVerdict waits for the balancer's verdict on a member.
+func (t *testbed) awaitVerdict(ctx context.Context, one *checked, server int, health observe.HealthState) error {
+	return bench.Await(ctx, healthTimeout, balancerPause, func(ctx context.Context) error {
 		backends, err := netlab.Decode[[]observe.Backend](t.agent().Backends(ctx, one.service))
-		if err != nil {
-			return err
-		}
 		for _, b := range backends {
-			if b.Address.String() == address(server) {
-				state = b.Health.State
+			if b.Address.String() == address(server) && b.Health.State != health {
+				err = fmt.Errorf("the balancer's verdict of %s port %d is %s", address(server), one.port, b.Health.State)
 			}
 		}
-		if err := netlab.Sleep(ctx, balancerPause); err != nil {
-			return fmt.Errorf("the balancer's verdict of %s port %d is %s: %w", address(server), one.port, state, err)
-		}
-	}
-	noticed := time.Now()
-	for shown := ""; shown != status; {
+		return err
+	})
+}
+
+// awaitStatus waits for a member's status in Octavia.
+func (t *testbed) awaitStatus(ctx context.Context, path, status string) error {
+	return bench.Await(ctx, healthTimeout, pollPause, func(ctx context.Context) error {
 		var found struct {
 			Member struct {
 				Operating string `json:"operating_status"`
 			}
 		}
-		if err := t.client.Get(ctx, path, &found); err != nil {
-			return err
+		err := t.client.Get(ctx, path, &found)
+		if shown := found.Member.Operating; err == nil && shown != status {
+			err = fmt.Errorf("status of %s in Octavia is %s", path, shown)
 		}
-		shown = found.Member.Operating
-		if err := netlab.Sleep(ctx, pollPause); err != nil {
-			return fmt.Errorf("status of %s port %d in Octavia is %s: %w", address(server), one.port, shown, err)
-		}
-	}
-	found.mu.Lock()
-	defer found.mu.Unlock()
-	found.total = append(found.total, bench.Milliseconds(time.Since(began)))
-	found.noticed = append(found.noticed, bench.Milliseconds(noticed.Sub(began)))
-	found.reported = append(found.reported, bench.Milliseconds(time.Since(noticed)))
-	return nil
+		return err
+	})
 }
 
 // add adds the results and the verdict.
 func (v *verdicts) add(r *bench.Report, labels map[string]string) {
-	r.AddDistribution("health_to_status_ms", "ms", v.total, labels)
-	r.AddDistribution("health_to_verdict_ms", "ms", v.noticed, labels)
-	r.AddDistribution("verdict_to_status_ms", "ms", v.reported, labels)
+	r.AddDistribution("health_to_status_ms", "ms", v.Total, labels)
+	r.AddDistribution("health_to_verdict_ms", "ms", v.Noticed, labels)
+	r.AddDistribution("verdict_to_status_ms", "ms", v.Reported, labels)
 	r.Judge("health_to_status_ms: Octavia shows 99 of 100 changes of health within so many milliseconds",
-		bench.Documented, bench.AtMost(statusTarget), v.total.Percentile(99))
+		bench.Documented, bench.AtMost(statusTarget), v.Total.Percentile(99))
 }
 
 // servers accept and close connections at ports of the members.
@@ -231,13 +236,8 @@ type servers struct {
 	listeners map[string]net.Listener
 }
 
-func newServers(t *testbed) *servers {
-	return &servers{testbed: t, listeners: map[string]net.Listener{}}
-}
-
-// open has a server accept connections at a port.
-func (s *servers) open(server, port int) error {
-	at := net.JoinHostPort(address(server), fmt.Sprint(port))
+// open has a server accept connections at a port, of which each calls arrive.
+func (s *servers) open(server, port int, arrive func()) error {
 	var listener net.Listener
 	// Health checks are sent to the VIP, as the packets of clients.
 	err := s.Do(serverName(server), func() (err error) {
@@ -248,7 +248,7 @@ func (s *servers) open(server, port int) error {
 		return err
 	}
 	s.mu.Lock()
-	s.listeners[at] = listener
+	s.listeners[net.JoinHostPort(address(server), fmt.Sprint(port))] = listener
 	s.mu.Unlock()
 	go func() {
 		for {
@@ -257,6 +257,7 @@ func (s *servers) open(server, port int) error {
 				return
 			}
 			_ = conn.Close()
+			arrive()
 		}
 	}()
 	return nil

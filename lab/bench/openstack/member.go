@@ -35,42 +35,41 @@ type target struct {
 
 // creations are the milliseconds of the creations of members.
 type creations struct {
-	// total is from before the request to the first connection at the member. It is the sum of octavia, until the driver
-	// writes the load balancer, and fairlead. answered is until the answer.
-	total, octavia, fairlead, answered bench.Runs
+	// Total is from before the request to the first connection at the member. It is the sum of Octavia, until the driver
+	// writes the load balancer, and Fairlead. Answered is until the answer.
+	Total, Octavia, Fairlead, Answered bench.Runs
 }
 
 // measureMembers creates members.
-func (t *testbed) measureMembers(ctx context.Context) error {
-	t.cfg.Log("%d creations of members", t.cfg.Members)
+func (t *testbed) measureMembers(ctx context.Context) (s seen, err error) {
+	defer func() { err = t.withLogs(err) }()
 	var all []*target
 	for n := range min(targets, t.cfg.Members) {
 		one, err := t.newTarget(ctx, firstPort+n)
 		if err != nil {
-			return err
+			return s, err
 		}
 		all = append(all, one)
 	}
-	var found creations
-	for len(found.total) < t.cfg.Members {
-		for _, one := range all[:min(len(all), t.cfg.Members-len(found.total))] {
-			if err := t.createMember(ctx, one, &found); err != nil {
-				return fmt.Errorf("creation %d: %w", len(found.total), err)
+	found := &s.Creations
+	for len(found.Total) < t.cfg.Members {
+		for _, one := range all[:min(len(all), t.cfg.Members-len(found.Total))] {
+			if err := t.createMember(ctx, one, found); err != nil {
+				return s, fmt.Errorf("creation %d: %w", len(found.Total), err)
 			}
 		}
 		for _, one := range all {
 			if err := t.deleteMember(ctx, one); err != nil {
-				return err
+				return s, err
 			}
 		}
 	}
-	found.add(t.report)
 	for _, one := range all {
 		if err := errors.Join(t.awaitActive(ctx, one.ID), t.remove(ctx, "loadbalancers/"+one.ID+"?cascade=true")); err != nil {
-			return err
+			return s, err
 		}
 	}
-	return t.awaitNone(ctx, "name=bench7000")
+	return s, t.awaitNone(ctx, "name=bench7000")
 }
 
 // newTarget makes a load balancer with a member at the second server, and has both servers accept connections. New
@@ -85,45 +84,20 @@ func (t *testbed) newTarget(ctx context.Context, port int) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	for server := range 2 {
-		if err := t.accept(server, one); err != nil {
-			return nil, err
+	arrive := func() {
+		select {
+		case one.arrivals <- time.Now():
+		default:
 		}
+	}
+	if err := errors.Join(t.servers.open(0, port, arrive), t.servers.open(1, port, func() {})); err != nil {
+		return nil, err
 	}
 	if err := t.awaitActive(ctx, made.ID); err != nil {
 		return nil, err
 	}
 	hops := netlab.LearnedRoute{Host: "router", Prefix: netip.PrefixFrom(vip, vip.BitLen()), Via: []string{"10.0.5.11"}}
 	return one, t.AwaitRoute(ctx, hops)
-}
-
-// accept has a server accept connections until the lab is removed. Only the first one's are recorded.
-func (t *testbed) accept(server int, one *target) error {
-	var listener *net.TCPListener
-	err := t.Do(serverName(server), func() (err error) {
-		listener, err = net.ListenTCP("tcp4", &net.TCPAddr{Port: one.port})
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	go func() {
-		defer listener.Close()
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			_ = conn.Close()
-			if server == 0 {
-				select {
-				case one.arrivals <- time.Now():
-				default:
-				}
-			}
-		}
-	}()
-	return nil
 }
 
 // createMember creates the member, and waits for its first connection.
@@ -158,10 +132,10 @@ func (t *testbed) createMember(ctx context.Context, one *target, found *creation
 	if written.Before(began) {
 		return fmt.Errorf("load balancer %s: the driver hasn't written", one.ID)
 	}
-	found.total = append(found.total, bench.Milliseconds(arrived.Sub(began)))
-	found.octavia = append(found.octavia, bench.Milliseconds(written.Sub(began)))
-	found.fairlead = append(found.fairlead, bench.Milliseconds(arrived.Sub(written)))
-	found.answered = append(found.answered, bench.Milliseconds(answered.Sub(began)))
+	found.Total = append(found.Total, bench.Milliseconds(arrived.Sub(began)))
+	found.Octavia = append(found.Octavia, bench.Milliseconds(written.Sub(began)))
+	found.Fairlead = append(found.Fairlead, bench.Milliseconds(arrived.Sub(written)))
+	found.Answered = append(found.Answered, bench.Milliseconds(answered.Sub(began)))
 	return nil
 }
 
@@ -212,10 +186,10 @@ func (t *testbed) deleteMember(ctx context.Context, one *target) error {
 
 // add adds the results and the verdict.
 func (c *creations) add(r *bench.Report) {
-	r.AddDistribution("create_to_packet_ms", "ms", c.total, nil)
-	r.AddDistribution("create_to_write_ms", "ms", c.octavia, nil)
-	r.AddDistribution("write_to_packet_ms", "ms", c.fairlead, nil)
-	r.AddDistribution("create_answer_ms", "ms", c.answered, nil)
+	r.AddDistribution("create_to_packet_ms", "ms", c.Total, nil)
+	r.AddDistribution("create_to_write_ms", "ms", c.Octavia, nil)
+	r.AddDistribution("write_to_packet_ms", "ms", c.Fairlead, nil)
+	r.AddDistribution("create_answer_ms", "ms", c.Answered, nil)
 	r.Judge("write_to_packet_ms: 99 of 100 new members get a packet within so many milliseconds after the driver's write",
-		bench.Documented, bench.AtMost(packetTarget), c.fairlead.Percentile(99))
+		bench.Documented, bench.AtMost(packetTarget), c.Fairlead.Percentile(99))
 }

@@ -10,12 +10,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"time"
 
 	"fairlead.io/fairlead/lab/bench"
-	"fairlead.io/fairlead/lab/netlab"
 	cloud "fairlead.io/fairlead/lab/openstack"
 )
 
@@ -37,9 +37,6 @@ const members = 10
 // maxBalancers bounds the ports of members.
 const maxBalancers = 4096
 
-// removeTimeout bounds the removal of the lab.
-const removeTimeout = 5 * time.Minute
-
 // Targets are 99th percentiles in milliseconds.
 const (
 	packetTarget = 100
@@ -52,49 +49,94 @@ type testbed struct {
 	cfg    Config
 	client *cloud.Client
 	proxy  *proxy
-	report *bench.Report
+	// servers accept connections at ports of the members.
+	servers *servers
 }
 
+// seen is the findings of a cell, each of which sets some of them.
+type seen struct {
+	Creations creations
+	// Shown is the seconds until Octavia shows all load balancers as online.
+	Shown    float64
+	Verdicts verdicts
+}
+
+// The names of cells.
+const (
+	membersCell = "members"
+	healthCell  = "health"
+)
+
 // Run measures; it leaves nothing, also if it fails or ctx ends.
-func Run(ctx context.Context, cfg Config) (report *bench.Report, err error) {
+func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
 	if cfg.Balancers < 1 || cfg.Balancers > maxBalancers {
 		return nil, fmt.Errorf("%d load balancers: want 1 to %d", cfg.Balancers, maxBalancers)
 	}
-	if report, err = cfg.NewReport("openstack"); err != nil {
-		return nil, err
+	if err := cloud.Check(ctx); err != nil {
+		return nil, bench.Unavailable{Err: err}
 	}
-	cfg.Log("starting OpenStack")
-	up, err := cloud.Up(ctx, cloud.Options{Labs: cfg.Labs, Name: cfg.Name, Provider: cfg.Provider, Balancers: 1, Servers: members})
+	t := &testbed{cfg: cfg}
+	return bench.Run(ctx, cfg.Config, bench.Bench[seen]{
+		Name: "openstack", Stage: bench.Stage{Setup: t.start, Remove: t.down},
+		Groups: []bench.Group[seen]{
+			bench.Single(bench.Cell[seen]{Name: membersCell, Programs: []string{"fairlead", "mariadbd"}, Measure: t.measureMembers}),
+			bench.Single(bench.Cell[seen]{Name: healthCell, Measure: t.measureHealth}),
+		},
+		Report: func(r *bench.Report, found bench.Found[seen]) error {
+			for _, s := range found[membersCell] {
+				s.Creations.add(r)
+			}
+			for _, s := range found[healthCell] {
+				labels := map[string]string{"loadbalancers": fmt.Sprint(cfg.Balancers), "members": fmt.Sprint(cfg.Balancers * members)}
+				r.Add("all_shown", "s", bench.Runs{s.Shown}, labels)
+				s.Verdicts.add(r, labels)
+			}
+			return nil
+		},
+	})
+}
+
+// start starts the cloud. Its driver writes through the proxy.
+func (t *testbed) start(ctx context.Context) (err error) {
+	t.Cloud, err = cloud.Up(ctx, cloud.Options{Labs: t.cfg.Labs, Name: t.cfg.Name, Provider: t.cfg.Provider, Balancers: 1, Servers: members})
 	if err != nil {
-		return nil, err
+		t.Cloud = nil
+		return err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
-		defer cancel()
-		if err != nil {
-			err = fmt.Errorf("%w\n%s", err, up.Logs())
-		}
-		err = errors.Join(err, up.Down(ctx))
-	}()
-	proxy, err := newProxy(up)
-	if err != nil {
-		return nil, err
+	t.client, t.servers = t.NewClient("tenant"), &servers{testbed: t, listeners: map[string]net.Listener{}}
+	if t.proxy, err = newProxy(t.Cloud); err != nil {
+		return err
 	}
-	defer func() { err = errors.Join(err, proxy.close()) }()
 	// The laboratory's ports_interval is shorter than the default.
-	if err := up.Configure(ctx, "api_urls = http://"+proxyAddress, "ports_interval = 60"); err != nil {
-		return nil, err
+	if err := t.Configure(ctx, "api_urls = http://"+proxyAddress, "ports_interval = 60"); err != nil {
+		return err
 	}
 	for server := range members {
-		if err := up.AddVIPs(serverName(server), netip.MustParsePrefix("10.1.0.1/16")); err != nil {
-			return nil, err
+		if err := t.AddVIPs(serverName(server), netip.MustParsePrefix("10.1.0.1/16")); err != nil {
+			return err
 		}
 	}
-	t := &testbed{Cloud: up, proxy: proxy, cfg: cfg, client: up.NewClient("tenant"), report: report}
-	if err := t.measureMembers(ctx); err != nil {
-		return nil, err
+	return nil
+}
+
+func (t *testbed) down(ctx context.Context) error {
+	if t.Cloud == nil {
+		return nil
 	}
-	return report, t.measureHealth(ctx)
+	t.servers.close()
+	err := t.Down(ctx)
+	if t.proxy != nil {
+		err = errors.Join(err, t.proxy.close())
+	}
+	return err
+}
+
+// withLogs adds the ends of the logs to an error.
+func (t *testbed) withLogs(err error) error {
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, t.Logs())
+	}
+	return err
 }
 
 // fields is an object of a request.
@@ -102,44 +144,40 @@ type fields map[string]any
 
 // awaitNone waits until no load balancer has a provisioning status.
 func (t *testbed) awaitNone(ctx context.Context, query string) error {
-	for {
+	return bench.Await(ctx, statusLimit, pollPause, func(ctx context.Context) error {
 		var found struct{ LoadBalancers []struct{ ID string } }
-		if err := t.client.Get(ctx, "loadbalancers?fields=id&limit=1&"+query, &found); err != nil {
-			return err
+		err := t.client.Get(ctx, "loadbalancers?fields=id&limit=1&"+query, &found)
+		if err == nil && len(found.LoadBalancers) > 0 {
+			err = fmt.Errorf("load balancers with %s", query)
 		}
-		if len(found.LoadBalancers) == 0 {
-			return nil
-		}
-		if err := netlab.Sleep(ctx, pollPause); err != nil {
-			return fmt.Errorf("load balancers with %s: %w", query, err)
-		}
-	}
+		return err
+	})
 }
+
+// statusLimit is how long Octavia may take to show a status.
+const statusLimit = time.Hour
 
 // pollPause is the time between two requests that wait for Octavia, of which each keeps it busy.
 const pollPause = 100 * time.Millisecond
 
 // awaitActive waits until a load balancer can be changed.
 func (t *testbed) awaitActive(ctx context.Context, id string) error {
-	for {
+	return bench.Await(ctx, statusLimit, pollPause, func(ctx context.Context) error {
 		var found struct {
 			LoadBalancer struct {
 				Provisioning string `json:"provisioning_status"`
 			}
 		}
-		if err := t.client.Get(ctx, "loadbalancers/"+id, &found); err != nil {
-			return err
+		err := t.client.Get(ctx, "loadbalancers/"+id, &found)
+		status := found.LoadBalancer.Provisioning
+		if err == nil && status != "ACTIVE" {
+			err = fmt.Errorf("load balancer %s is in %s", id, status)
 		}
-		switch found.LoadBalancer.Provisioning {
-		case "ACTIVE":
-			return nil
-		case "ERROR":
-			return fmt.Errorf("load balancer %s is in ERROR", id)
+		if status == "ERROR" {
+			err = bench.Permanent{Err: err}
 		}
-		if err := netlab.Sleep(ctx, pollPause); err != nil {
-			return err
-		}
-	}
+		return err
+	})
 }
 
 // remove deletes an object with its parts.

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -16,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"fairlead.io/fairlead/lab/bench"
 	cloud "fairlead.io/fairlead/lab/openstack"
 )
 
@@ -24,7 +24,7 @@ const proxyAddress = "127.0.0.1:9577"
 
 // proxy passes the provider's requests to the LB API, and records when load balancers were written.
 type proxy struct {
-	server http.Server
+	close func() error
 
 	mu      sync.Mutex
 	written map[string]time.Time // the last write, by the load balancer's ID
@@ -45,24 +45,15 @@ func newProxy(c *cloud.Cloud) (*proxy, error) {
 	transport := c.Transport()
 	transport.TLSClientConfig = &tls.Config{RootCAs: roots}
 	forward.Transport = transport
-	p.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	p.close, err = bench.Serve(c.Lab, cloud.Controller, proxyAddress, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPut {
 			p.mu.Lock()
 			p.written[path.Base(r.URL.Path)] = time.Now()
 			p.mu.Unlock()
 		}
 		forward.ServeHTTP(w, r)
-	})
-	var listener net.Listener
-	err = c.Do(cloud.Controller, func() error {
-		listener, err = net.Listen("tcp", proxyAddress)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	go func() { _ = p.server.Serve(listener) }()
-	return p, nil
+	}))
+	return p, err
 }
 
 // write returns when a load balancer was written last.
@@ -71,5 +62,3 @@ func (p *proxy) write(id string) time.Time {
 	defer p.mu.Unlock()
 	return p.written[id]
 }
-
-func (p *proxy) close() error { return p.server.Close() }
