@@ -62,7 +62,7 @@ func newMeasurement(name, short, long string) *measurement {
 	m := &measurement{name: name, short: short, long: long, flags: pflag.NewFlagSet(name, pflag.ContinueOnError), reduced: map[string]func(){}}
 	m.flags.BoolVar(&m.quick, "quick", false, "measure less, in under a minute")
 	m.flags.StringVar(&m.cell, "cell", "", "measure only the cells whose names match this regular expression")
-	m.flags.StringVar(&m.resume, "resume", "", "go on with the incomplete report in this file, written by -o json with the same flags")
+	m.flags.StringVar(&m.resume, "resume", "", "continue the incomplete report in this file, written by -o json with the same flags")
 	return m
 }
 

@@ -21,8 +21,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"fairlead.io/fairlead/lab/netlab"
 )
 
@@ -255,6 +253,11 @@ func (c *Cloud) Await(ctx context.Context, process string) error {
 			_, err := c.Get(ctx, Controller, "http://"+page)
 			return err
 		}
+	} else if process == database {
+		answers = func(context.Context) error {
+			_, err := os.Stat(c.Dir + "/mariadb.sock")
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -306,18 +309,11 @@ func (c *Cloud) startDatabase(ctx context.Context) error {
 	if err == nil {
 		err = c.startPython(ctx, database, "mariadbd", "--defaults-file=my.cnf")
 	}
+	if err == nil {
+		err = c.Await(ctx, database)
+	}
 	if err != nil {
 		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
-	for {
-		if _, err := os.Stat(c.Dir + "/mariadb.sock"); err == nil {
-			break
-		}
-		if err := netlab.Sleep(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("the database doesn't answer: %w", err)
-		}
 	}
 	_, err = c.Query(ctx, "CREATE DATABASE keystone; CREATE DATABASE neutron; CREATE DATABASE octavia")
 	return err
@@ -437,39 +433,21 @@ func (c *Cloud) seed(ctx context.Context) error {
 	}
 	c.Subnets = found.Subnets
 	for name, mac := range found.MACs {
-		err = errors.Join(err, c.SetMAC(name, mac))
+		err = errors.Join(err, c.SetMAC(ctx, name, mac))
 	}
 	return err
 }
 
 // SetMAC changes the MAC address of a server.
-func (c *Cloud) SetMAC(server, mac string) error {
-	address, err := net.ParseMAC(mac)
-	if err != nil {
-		return err
-	}
-	return c.Do(server, func() error {
-		link, err := netlink.LinkByName("eth0")
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetHardwareAddr(link, address)
-	})
+func (c *Cloud) SetMAC(ctx context.Context, server, mac string) error {
+	_, err := c.Run(ctx, server, "ip", "link", "set", "eth0", "address", mac)
+	return err
 }
 
 // AddVIPs has a server accept packets for VIPs: it adds a prefix to its loopback interface.
-func (c *Cloud) AddVIPs(server string, vips netip.Prefix) error {
-	address, err := netlink.ParseAddr(vips.String())
-	if err != nil {
-		return err
-	}
-	return c.Do(server, func() error {
-		lo, err := netlink.LinkByName("lo")
-		if err != nil {
-			return err
-		}
-		return netlink.AddrAdd(lo, address)
-	})
+func (c *Cloud) AddVIPs(ctx context.Context, server string, vips netip.Prefix) error {
+	_, err := c.Run(ctx, server, "ip", "address", "add", vips.String(), "dev", "lo")
+	return err
 }
 
 // Sync runs fairlead-octavia-sync, and returns its lines: none if all agrees.

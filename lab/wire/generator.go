@@ -127,11 +127,7 @@ func (f *Front) Close() error {
 // LoadBare returns a program that only returns XDP_TX, to measure the cost of a front.
 // The caller closes it.
 func LoadBare() (*ebpf.Program, error) {
-	program, err := loadConstant("bare", xdpTX)
-	if err != nil {
-		return nil, fmt.Errorf("bare program: %w", err)
-	}
-	return program, nil
+	return loadConstant("bare", xdpTX)
 }
 
 // MinFrames is the smallest number of frames whose rate can be measured: twice

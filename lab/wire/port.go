@@ -40,11 +40,19 @@ const (
 // that takes the ordinary way.
 func AttachSwitch(ifindex int) error {
 	program, err := loadConstant("switchport", xdpPass)
-	if err != nil {
-		return fmt.Errorf("switch port: %w", err)
+	return attachOnly(ifindex, "switch port", program, err)
+}
+
+// attachOnly attaches a program that the interface alone holds, unless it couldn't be loaded.
+func attachOnly(ifindex int, name string, program *ebpf.Program, err error) error {
+	if err == nil {
+		defer program.Close()
+		err = attachXDP(ifindex, program)
 	}
-	defer program.Close() // the interface holds it
-	return attachXDP(ifindex, program)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
 }
 
 // loadConstant loads a program that only returns a verdict.
@@ -131,11 +139,7 @@ const maxGeneveID = 1<<24 - 1
 // tunnel.
 func AttachGeneve(ifindex int, id uint32, ends []netip.Addr) error {
 	program, err := loadGeneve(id, ends)
-	if err != nil {
-		return fmt.Errorf("geneve port: %w", err)
-	}
-	defer program.Close() // the interface holds it
-	return attachXDP(ifindex, program)
+	return attachOnly(ifindex, "geneve port", program, err)
 }
 
 func loadGeneve(id uint32, ends []netip.Addr) (*ebpf.Program, error) {

@@ -63,7 +63,7 @@ func LoadBouncer() (*ebpf.Program, error) {
 		Bounce *ebpf.Program `ebpf:"bounce"`
 	}
 	if err := loadWireObjects(&programs, nil); err != nil {
-		return nil, fmt.Errorf("bouncer: %w", err)
+		return nil, err
 	}
 	return programs.Bounce, nil
 }
@@ -72,12 +72,5 @@ func LoadBouncer() (*ebpf.Program, error) {
 // network namespace, return every frame for as long as the interface lives.
 func AttachBouncer(ifindex int) error {
 	program, err := LoadBouncer()
-	if err != nil {
-		return err
-	}
-	defer program.Close()
-	if err := attachXDP(ifindex, program); err != nil {
-		return fmt.Errorf("bouncer: %w", err)
-	}
-	return nil
+	return attachOnly(ifindex, "bouncer", program, err)
 }

@@ -35,7 +35,7 @@ func TestAnswer(t *testing.T) {
 	macs := map[string]string{}
 	for _, h := range l.Hosts(netlab.Server) {
 		macs[h.Addresses[0].String()] = cloud.Topology.Host(h.Name).Interfaces[0].MAC.String()
-		if err := cloud.AddVIPs(h.Name, netip.PrefixFrom(vip, vip.BitLen())); err != nil {
+		if err := cloud.AddVIPs(t.Context(), h.Name, netip.PrefixFrom(vip, vip.BitLen())); err != nil {
 			t.Fatal(err)
 		}
 	}

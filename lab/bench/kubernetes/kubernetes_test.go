@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -212,6 +213,25 @@ func TestObjects(t *testing.T) {
 					t.Errorf("slice %s: %d addresses, want %d", is.Name, len(addresses), want)
 				}
 			}
+		}
+	}
+}
+
+func TestSumOf(t *testing.T) {
+	const metrics = `# TYPE apiserver_request_total counter
+apiserver_request_total{code="200",resource="pods",verb="POST"} 3
+apiserver_request_total{code="200",verb="PATCH",version="v1"} 4
+apiserver_request_total{code="200",verb="WATCH"} 50
+go_memstats_heap_inuse_bytes 1.048576e+06
+Rss:  7 kB
+Pss:            2048 kB
+`
+	for line, want := range map[*regexp.Regexp]float64{writeRequests: 7, heapInUse: 1 << 20, proportionalSize: 2048} {
+		if got, err := sumOf(metrics, line); err != nil || got != want {
+			t.Errorf("%s: %g, %v, want %g", line, got, err, want)
+		}
+		if _, err := sumOf("", line); err == nil {
+			t.Errorf("%s: no error without a line", line)
 		}
 	}
 }

@@ -9,9 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"text/template"
 	"time"
@@ -94,30 +92,13 @@ func (o *objects) check(ctx context.Context) error {
 }
 
 // writes returns how many requests the API server has had that write.
-func (o *objects) writes(ctx context.Context) (n float64, err error) {
+func (o *objects) writes(ctx context.Context) (float64, error) {
 	text, err := o.raw.Get().AbsPath("/metrics").Do(ctx).Raw()
 	if err != nil {
 		return 0, fmt.Errorf("metrics of the API server: %w", err)
 	}
-	for line := range strings.Lines(string(text)) {
-		fields := strings.Fields(line)
-		if !strings.HasPrefix(line, "apiserver_request_total{") || !writing.MatchString(line) {
-			continue
-		}
-		value, err := strconv.ParseFloat(fields[len(fields)-1], 64)
-		if err != nil {
-			return 0, fmt.Errorf("metrics of the API server: %w", err)
-		}
-		n += value
-	}
-	if n == 0 {
-		return 0, errors.New("metrics of the API server: no request that writes")
-	}
-	return n, nil
+	return sumOf(string(text), writeRequests)
 }
-
-// writing matches the metrics of requests that write.
-var writing = regexp.MustCompile(`[{,]verb="(APPLY|PATCH|POST|PUT|DELETE|DELETECOLLECTION)"`)
 
 const (
 	// serviceName makes the name of the nth Service, and its EndpointSlice's.

@@ -10,8 +10,8 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -226,20 +226,30 @@ func (t *testbed) memory(ctx context.Context, process, page string) (u usage, er
 	if err != nil {
 		return u, fmt.Errorf("%s: %w", process, err)
 	}
-	size, errSize := valueOf(string(text), "Pss:")
-	heap, errHeap := valueOf(metrics, "go_memstats_heap_inuse_bytes")
+	size, errSize := sumOf(string(text), proportionalSize)
+	heap, errHeap := sumOf(metrics, heapInUse)
 	if err := errors.Join(errSize, errHeap); err != nil {
 		return u, fmt.Errorf("%s: %w", process, err)
 	}
 	return usage{Memory: size * kib / mib, Heap: heap / mib}, nil
 }
 
-// valueOf returns the number after the first word of a line.
-func valueOf(text, word string) (float64, error) {
-	for line := range strings.Lines(text) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == word {
-			return strconv.ParseFloat(fields[1], 64)
-		}
+// Lines of smaps_rollup, and of metrics.
+var (
+	proportionalSize = regexp.MustCompile(`(?m)^Pss:\s+(\d+) kB$`)
+	heapInUse        = regexp.MustCompile(`(?m)^go_memstats_heap_inuse_bytes (\S+)$`)
+	writeRequests    = regexp.MustCompile(`(?m)^apiserver_request_total\{.*\bverb="(?:APPLY|PATCH|POST|PUT|DELETE|DELETECOLLECTION)".*\} (\S+)$`)
+)
+
+// sumOf adds the numbers of all lines that match; none is an error.
+func sumOf(text string, line *regexp.Regexp) (sum float64, err error) {
+	found := line.FindAllStringSubmatch(text, -1)
+	if found == nil {
+		return 0, fmt.Errorf("no line matches %s", line)
 	}
-	return 0, fmt.Errorf("no %s", word)
+	for _, match := range found {
+		number, failed := strconv.ParseFloat(match[1], 64)
+		sum, err = sum+number, errors.Join(err, failed)
+	}
+	return sum, err
 }

@@ -112,7 +112,7 @@ func (t *testbed) start(ctx context.Context) (err error) {
 		return err
 	}
 	for server := range members {
-		if err := t.AddVIPs(serverName(server), netip.MustParsePrefix("10.1.0.1/16")); err != nil {
+		if err := t.AddVIPs(ctx, serverName(server), netip.MustParsePrefix("10.1.0.1/16")); err != nil {
 			return err
 		}
 	}

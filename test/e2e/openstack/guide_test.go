@@ -181,7 +181,7 @@ func (c *cloud) makePorts(t *testing.T) {
 		mac := c.shell(t, openstack.Controller, "admin", fmt.Sprintf(
 			"openstack port create --project tenant --network members --fixed-ip subnet=members4,ip-address=%s -f value -c mac_address %s",
 			h.Addresses[0], h.Name))
-		if err := c.plane.SetMAC(h.Name, strings.TrimSpace(mac)); err != nil {
+		if err := c.plane.SetMAC(t.Context(), h.Name, strings.TrimSpace(mac)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -88,7 +88,7 @@ func (c *cloud) addVIPs(t *testing.T, server string) {
 	t.Helper()
 	args := []string{"fairlab", "lab", "echo", "--name", server}
 	for _, vip := range append(c.web, c.six) {
-		if err := c.plane.AddVIPs(server, netip.PrefixFrom(vip, vip.BitLen())); err != nil {
+		if err := c.plane.AddVIPs(t.Context(), server, netip.PrefixFrom(vip, vip.BitLen())); err != nil {
 			t.Fatal(err)
 		}
 		args = append(args, "--listen", netip.AddrPortFrom(vip, 7).String())
@@ -245,7 +245,7 @@ func (c *cloud) checkMovedPort(t *testing.T) {
 	t.Helper()
 	const mac = "fa:16:3e:00:00:99"
 	c.openstackAs(t, "admin", "port set --mac-address "+mac+" server1")
-	if err := c.plane.SetMAC("server1", mac); err != nil {
+	if err := c.plane.SetMAC(t.Context(), "server1", mac); err != nil {
 		t.Fatal(err)
 	}
 	for _, h := range c.Hosts(netlab.Balancer) {
