@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
@@ -129,6 +131,7 @@ func (t *testbed) up(ctx context.Context, cfg Config, api *rest.Config) (err err
 		b.agent = control.Dial(b.host.Socket)
 		proxy := httputil.NewSingleHostReverseProxy(server)
 		proxy.Transport = transport
+		proxy.ErrorLog = log.New(io.Discard, "", 0) // of requests of processes that end
 		if b.close, err = bench.Serve(t.Lab, b.host.Name, proxyAddress, proxy); err != nil {
 			return err
 		}
