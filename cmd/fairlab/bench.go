@@ -128,6 +128,9 @@ func (m *measurement) measure(ctx context.Context, e env, kept bool) (*bench.Rep
 		fmt.Fprintf(e.stderr, "the report will hold no digests of what it measures: %v\n", unknown)
 	}
 	report, err := m.run(ctx, cfg)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("interrupted: %w", err)
+	}
 	if report != nil {
 		maps.Copy(report.Measured, measured)
 	}

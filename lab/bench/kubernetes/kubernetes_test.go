@@ -3,7 +3,11 @@
 package kubernetes
 
 import (
+	"context"
+	"encoding/pem"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -232,6 +236,45 @@ Pss:            2048 kB
 		}
 		if _, err := sumOf("", line); err == nil {
 			t.Errorf("%s: no error without a line", line)
+		}
+	}
+}
+
+// TestProxy checks that processes of each balancer reach the API server by the kubeconfig, and that
+// the proxy's credentials are the cluster's.
+func TestProxy(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("making network namespaces needs root")
+	}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.URL.Path, " ", r.Header.Get("Authorization"))
+	}))
+	defer server.Close()
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	api := &rest.Config{Host: server.URL, BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{CAData: authority}}
+	bed := &testbed{}
+	cfg := Config{Config: bench.Config{Labs: netlab.Labs{Dir: t.TempDir()}}, Name: fmt.Sprintf("proxy-%d", os.Getpid()), Agents: 2}
+	err := bed.up(t.Context(), cfg, api)
+	if bed.Lab != nil {
+		t.Cleanup(func() {
+			if err := bed.Down(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	access, err := clientcmd.RESTConfigFromKubeConfig([]byte(kubeconfig))
+	if err != nil || access.Host != "http://"+proxyAddress {
+		t.Fatalf("kubeconfig: %+v, %v", access, err)
+	}
+	for _, b := range append(bed.others, bed.balancer) {
+		if page, err := bed.get(t.Context(), b.host.Name, proxyAddress+"/version"); err != nil || page != "/version Bearer secret" {
+			t.Errorf("%s: %q, %v", b.host.Name, page, err)
+		}
+		if err := b.close(); err != nil {
+			t.Error(err)
 		}
 	}
 }
