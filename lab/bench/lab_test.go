@@ -21,7 +21,7 @@ func TestClient(t *testing.T) {
 		case len(requests) == 1:
 			w.WriteHeader(http.StatusTooManyRequests)
 		case r.Method == http.MethodDelete:
-			http.Error(w, "nobody knows it", http.StatusNotFound)
+			http.Error(w, "no such load balancer", http.StatusNotFound)
 		default:
 			fmt.Fprint(w, "made")
 		}
@@ -33,7 +33,7 @@ func TestClient(t *testing.T) {
 	if err != nil || string(answer) != "made" || strings.Join(requests, "; ") != want+"; "+want {
 		t.Errorf("answer %q, error %v after %q", answer, err, requests)
 	}
-	if _, err := c.Do(t.Context(), http.MethodDelete, "b", nil); err == nil || !strings.Contains(err.Error(), "DELETE b: status 404 Not Found: nobody knows it") {
+	if _, err := c.Do(t.Context(), http.MethodDelete, "b", nil); err == nil || !strings.Contains(err.Error(), "DELETE b: status 404 Not Found: no such load balancer") {
 		t.Errorf("error %v", err)
 	}
 }
