@@ -42,7 +42,7 @@ removes what it made, and reports what it has measured so far.`,
 	for _, m := range all {
 		cmd.AddCommand(m.command(e))
 	}
-	cmd.AddCommand(newBenchAllCommand(e, all), newBenchHealthServersCommand(), newBenchReportsCommand(e))
+	cmd.AddCommand(newBenchAllCommand(e, all), newBenchHealthServersCommand(), newBenchReportCommand(e), newBenchReportsCommand(e))
 	return cmd
 }
 

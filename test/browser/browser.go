@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package browser shows tests a page in a real browser, Chromium. Tests of status pages use it.
+// Package browser shows tests a page in a real browser, Chromium. Tests of status pages and of the page of reports use it.
 package browser
 
 import (
@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
@@ -143,6 +144,16 @@ func (b *Browser) Until(what, expression string) {
 			b.t.Fatalf("timeout waiting until %s (last error: %v); the page shows\n%s", what, err, text)
 		}
 	}
+}
+
+// PDF prints the page and returns the document.
+func (b *Browser) PDF() []byte {
+	b.t.Helper()
+	printed, err := chromedp.Call(b.ctx, page.PrintToPDF, page.PrintToPDFParams{PrintBackground: new(true)})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return printed.Data
 }
 
 // Picture returns the page as PNG, in a colour scheme and in a window of that size, and checks that it
