@@ -38,7 +38,7 @@ func (r *recorder) stage(name string) Stage {
 // group has a cell for each letter.
 func (r *recorder) group(rounds int, letters string) Group[int] {
 	g := Group[int]{Name: letters, Rounds: rounds}
-	for _, name := range strings.Split(letters, "") {
+	for name := range strings.SplitSeq(letters, "") {
 		round := 0
 		g.Cells = append(g.Cells, Cell[int]{Name: name, Stage: r.stage(name), Measure: func(context.Context) (int, error) {
 			r.did = append(r.did, name)

@@ -135,7 +135,7 @@ func (p plan) steer() (cpus []int, reason string) {
 	}
 	for _, c := range p.near {
 		busy := false
-		for queue := 0; queue < min(p.interrupts, p.receive); queue++ {
+		for queue := range min(p.interrupts, p.receive) {
 			other := p.interrupt(queue)
 			busy = busy || other.node == c.node && other.core == c.core
 		}

@@ -98,7 +98,7 @@ func (c *apiClient) measure(ctx context.Context, t *testbed, size, count int) (s
 	addresses, err := t.objects.awaitAddresses(ctx, &v1alpha1.LoadBalancerList{}, size, func() error { return t.running(agentProcess) },
 		func(object runtime.Object) (name, address string, is bool) {
 			b := object.(*v1alpha1.LoadBalancer)
-			return b.Name, string(b.Status.Address), apimeta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionProgrammed)
+			return b.Name, b.Status.Address, apimeta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionProgrammed)
 		})
 	if err != nil {
 		return s, err

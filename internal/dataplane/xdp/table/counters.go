@@ -122,7 +122,8 @@ func readPerCPU[T any](m *ebpf.Map, n uint32, add func(i uint32, v *T)) error {
 	for n > 0 {
 		keys = keys[:min(n, readBatch)]
 		got, err := m.BatchLookup(&cursor, keys, values[:len(keys)*cpus], nil)
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		last := errors.Is(err, ebpf.ErrKeyNotExist)
+		if err != nil && !last {
 			return fmt.Errorf("counters %s: %w", m, err)
 		}
 		for i, key := range keys[:got] {
@@ -130,7 +131,7 @@ func readPerCPU[T any](m *ebpf.Map, n uint32, add func(i uint32, v *T)) error {
 				add(key, &values[i*cpus+j])
 			}
 		}
-		if err != nil { // it was the last element
+		if last {
 			break
 		}
 		n -= uint32(got)
