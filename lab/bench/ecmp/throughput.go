@@ -23,20 +23,25 @@ import (
 // Gbit/s, of which one machine that runs all hosts can't serve two.
 const (
 	throughputServers = 40 // figure 6.2
-	balancerLink      = "4mbit"
-	serverLink        = "500kbit"
+	balancerLink      = "8mbit"
+	serverLink        = "1mbit"
 	// serversPerBalancer is the number of servers whose links carry as much as a
 	// balancer's.
 	serversPerBalancer = 8
-	// clientsPerServer is the number of connections, so that each server has some.
-	clientsPerServer = 10
+	// clientsPerServer is the number of connections: almost each server has some, and their
+	// requests wait for less than TCP's shortest retransmission timeout.
+	clientsPerServer = 4
 	// requestPadding makes a request most of a segment: balancers of l2dsr forward
 	// requests, not answers.
 	requestPadding = 900
 )
 
-// sampleTime is the time of one sample of the response.
-const sampleTime = time.Second
+const (
+	// warmUp is the time until all clients are connected, and wait for links.
+	warmUp = 1500 * time.Millisecond
+	// sampleTime is the time of one sample of the response.
+	sampleTime = time.Second
+)
 
 // throughputPlan is the extent of the measurement.
 type throughputPlan struct {
@@ -97,12 +102,11 @@ func (t *testbed) measureSteady(ctx context.Context, plan throughputPlan, broken
 			if err := t.scale(ctx, number); err != nil {
 				return err
 			}
-			result, err := t.request(ctx, servers, plan.each)
+			rate, failed, err := t.request(ctx, servers, plan.each)
 			if err != nil {
 				return err
 			}
-			*broken += result.Broken() + result.NotOK
-			rate := float64(result.Requests) / plan.each.Seconds()
+			*broken += failed
 			rates[[2]int{number, servers}] = rate
 			t.report.Add("throughput", "requests/s", bench.Runs{rate}, t.throughputLabels(number, "servers", servers))
 			t.config.Log("%s: %d balancers, %d servers: %.0f requests/s", t.setting, number, servers, rate)
@@ -162,6 +166,7 @@ func (t *testbed) measureResponse(ctx context.Context, plan throughputPlan, brok
 	if err != nil {
 		return err
 	}
+	t.config.Log("%s: while the number of balancers changes: %s", t.setting, result)
 	*broken += result.Broken() + result.NotOK
 	// All answers have the same size.
 	scale := float64(result.Requests) / elapsed.Seconds() / (answers.Sum() / float64(len(answers)))
@@ -258,13 +263,36 @@ func (t *testbed) scale(ctx context.Context, number int) error {
 	return t.await(ctx, t.tables(t.fleet))
 }
 
-// request has the clients of so many servers send requests for a time.
-func (t *testbed) request(ctx context.Context, servers int, length time.Duration) (netlab.WrkResult, error) {
-	wrk, err := t.startRequests(ctx, servers, length)
+// request has the clients of so many servers send requests, and returns the number a second
+// after a time in which the queues of the links fill, and how many failed.
+func (t *testbed) request(ctx context.Context, servers int, length time.Duration) (rate float64, failed int, err error) {
+	wrk, err := t.startRequests(ctx, servers, warmUp+length)
 	if err != nil {
-		return netlab.WrkResult{}, err
+		return 0, 0, err
 	}
-	return wrk.Wait()
+	var received [4]uint64 // before, after the warm-up, after the length, at the end
+	var at [3]time.Time
+	for i, pause := range []time.Duration{0, warmUp, length} {
+		if err := netlab.Sleep(ctx, pause); err != nil {
+			return 0, 0, errors.Join(err, wrk.Kill())
+		}
+		if received[i], err = t.clientBytes(); err != nil {
+			return 0, 0, errors.Join(err, wrk.Kill())
+		}
+		at[i] = time.Now()
+	}
+	result, err := wrk.Wait()
+	if err == nil {
+		received[3], err = t.clientBytes()
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	if result.Broken()+result.NotOK > 0 {
+		t.config.Log("%s: %s", t.setting, result)
+	}
+	share := float64(received[2]-received[1]) / float64(received[3]-received[0]) // all answers have the same size
+	return float64(result.Requests) * share / at[2].Sub(at[1]).Seconds(), result.Broken() + result.NotOK, nil
 }
 
 // startRequests starts the clients: each sends its next request when it has the answer.
