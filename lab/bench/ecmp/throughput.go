@@ -43,6 +43,14 @@ const (
 	sampleTime = time.Second
 )
 
+// throughput is a testbed with shaped links.
+type throughput struct {
+	*testbed
+	plan throughputPlan
+	// failed is the number of requests that failed.
+	failed int
+}
+
 // throughputPlan is the extent of the measurement.
 type throughputPlan struct {
 	balancers, servers []int
@@ -63,6 +71,10 @@ func newThroughputPlan(quick bool) throughputPlan {
 // balancers and servers: figures 6.2 and 6.4 of the dissertation. The links are
 // shaped, so the measurement shows how load spreads, and no speed of forwarding.
 func (t *testbed) measureThroughput(ctx context.Context) error {
+	return (&throughput{testbed: t, plan: newThroughputPlan(t.config.Quick)}).measure(ctx)
+}
+
+func (t *throughput) measure(ctx context.Context) error {
 	for _, h := range t.topology.Hosts {
 		var rate string
 		switch h.Role {
@@ -78,49 +90,49 @@ func (t *testbed) measureThroughput(ctx context.Context) error {
 			return fmt.Errorf("link to %s: %w", h.Name, err)
 		}
 	}
-	plan, broken := newThroughputPlan(t.config.Quick), 0
-	for _, measure := range []func(context.Context, throughputPlan, *int) error{t.measureSteady, t.measureResponse} {
-		if err := measure(ctx, plan, &broken); err != nil {
-			return err
-		}
+	if err := t.measureSteady(ctx); err != nil {
+		return err
+	}
+	if err := t.measureResponse(ctx); err != nil {
+		return err
 	}
 	labels := t.setting.labels("")
-	t.report.Add("requests_failed", "requests", bench.Runs{float64(broken)}, labels)
+	t.report.Add("requests_failed", "requests", bench.Runs{float64(t.failed)}, labels)
 	t.report.Judge(fmt.Sprintf("%s: requests that failed while numbers of balancers and servers changed", t.setting),
-		bench.Documented, bench.AtMost(0), float64(broken))
+		bench.Documented, bench.AtMost(0), float64(t.failed))
 	return nil
 }
 
 // measureSteady measures each number of balancers with each number of servers.
-func (t *testbed) measureSteady(ctx context.Context, plan throughputPlan, broken *int) error {
+func (t *throughput) measureSteady(ctx context.Context) error {
 	rates := map[[2]int]float64{} // by the numbers of balancers and servers
-	for _, servers := range plan.servers {
+	for _, servers := range t.plan.servers {
 		if err := t.useServers(ctx, servers); err != nil {
 			return err
 		}
-		for _, number := range plan.balancers {
+		for _, number := range t.plan.balancers {
 			if err := t.scale(ctx, number); err != nil {
 				return err
 			}
-			rate, failed, err := t.request(ctx, servers, plan.each)
+			rate, failed, err := t.request(ctx, servers, t.plan.each)
 			if err != nil {
 				return err
 			}
-			*broken += failed
+			t.failed += failed
 			rates[[2]int{number, servers}] = rate
 			t.report.Add("throughput", "requests/s", bench.Runs{rate}, t.throughputLabels(number, "servers", servers))
 			t.config.Log("%s: %d balancers, %d servers: %.0f requests/s", t.setting, number, servers, rate)
 		}
 	}
-	return t.judgeSteady(plan, rates)
+	return t.judgeSteady(rates)
 }
 
-func (t *testbed) judgeSteady(plan throughputPlan, rates map[[2]int]float64) error {
+func (t *throughput) judgeSteady(rates map[[2]int]float64) error {
 	var byBalancers, byServers, numbers, servers bench.Runs
-	for _, n := range plan.balancers {
+	for _, n := range t.plan.balancers {
 		numbers, byBalancers = append(numbers, float64(n)), append(byBalancers, rates[[2]int{n, throughputServers}])
 	}
-	for _, n := range plan.servers {
+	for _, n := range t.plan.servers {
 		if n <= balancers*serversPerBalancer {
 			servers, byServers = append(servers, float64(n)), append(byServers, rates[[2]int{balancers, n}])
 		}
@@ -149,15 +161,15 @@ func (t *testbed) judgeSteady(plan throughputPlan, rates map[[2]int]float64) err
 
 // measureResponse changes the number of balancers at random and samples the requests
 // answered in each second, also during the changes.
-func (t *testbed) measureResponse(ctx context.Context, plan throughputPlan, broken *int) error {
+func (t *throughput) measureResponse(ctx context.Context) error {
 	var numbers, answers bench.Runs // of each second: balancers, and bytes to the client
-	length := time.Duration(plan.periods*plan.samples) * sampleTime
+	length := time.Duration(t.plan.periods*t.plan.samples) * sampleTime
 	wrk, err := t.startRequests(ctx, throughputServers, 2*length+stepTimeout) // it is interrupted below
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	err = t.sampleResponse(ctx, plan, &numbers, &answers)
+	err = t.sampleResponse(ctx, &numbers, &answers)
 	elapsed := time.Since(began)
 	if err := errors.Join(err, wrk.Interrupt()); err != nil {
 		return err
@@ -167,15 +179,15 @@ func (t *testbed) measureResponse(ctx context.Context, plan throughputPlan, brok
 		return err
 	}
 	t.config.Log("%s: while the number of balancers changes: %s", t.setting, result)
-	*broken += result.Broken() + result.NotOK
+	t.failed += result.Broken() + result.NotOK
 	// All answers have the same size.
 	scale := float64(result.Requests) / elapsed.Seconds() / (answers.Sum() / float64(len(answers)))
 	for i := range answers {
 		answers[i] *= scale
 	}
-	for period := range plan.periods {
-		from := period * plan.samples
-		t.report.Add("throughput_response", "requests/s", answers[from:from+plan.samples],
+	for period := range t.plan.periods {
+		from := period * t.plan.samples
+		t.report.Add("throughput_response", "requests/s", answers[from:from+t.plan.samples],
 			t.throughputLabels(int(numbers[from]), "period", period+1))
 	}
 	t.report.Ratios["response_correlation"] = correlation(numbers, answers)
@@ -185,7 +197,7 @@ func (t *testbed) measureResponse(ctx context.Context, plan throughputPlan, brok
 }
 
 // sampleResponse draws the numbers of balancers and appends the samples.
-func (t *testbed) sampleResponse(ctx context.Context, plan throughputPlan, numbers, answers *bench.Runs) error {
+func (t *throughput) sampleResponse(ctx context.Context, numbers, answers *bench.Runs) error {
 	random := t.config.random(3)
 	ticker := time.NewTicker(sampleTime)
 	defer ticker.Stop()
@@ -194,12 +206,12 @@ func (t *testbed) sampleResponse(ctx context.Context, plan throughputPlan, numbe
 		return err
 	}
 	at := time.Now()
-	for range plan.periods {
+	for range t.plan.periods {
 		c := t.fleet.randomScale(random)
 		if err := t.apply(ctx, c); err != nil {
 			return err
 		}
-		for range plan.samples {
+		for range t.plan.samples {
 			select {
 			case <-ticker.C:
 			case <-ctx.Done():
@@ -219,7 +231,7 @@ func (t *testbed) sampleResponse(ctx context.Context, plan throughputPlan, numbe
 }
 
 // clientBytes is the number of bytes that the client has received.
-func (t *testbed) clientBytes() (received uint64, err error) {
+func (t *throughput) clientBytes() (received uint64, err error) {
 	err = t.Do(clientHost, func() error {
 		link, err := netlink.LinkByName(t.State().Host(clientHost).Interfaces[0])
 		if err == nil {
@@ -231,7 +243,7 @@ func (t *testbed) clientBytes() (received uint64, err error) {
 }
 
 // useServers configures all balancers with the first servers.
-func (t *testbed) useServers(ctx context.Context, number int) error {
+func (t *throughput) useServers(ctx context.Context, number int) error {
 	services := slices.Clone(t.topology.Services)
 	for i := range services {
 		services[i].Backends = services[i].Backends[:number]
@@ -247,7 +259,7 @@ func (t *testbed) useServers(ctx context.Context, number int) error {
 }
 
 // scale makes the first balancers serve, and waits for the router.
-func (t *testbed) scale(ctx context.Context, number int) error {
+func (t *throughput) scale(ctx context.Context, number int) error {
 	var out, in []int
 	for n, state := range t.fleet {
 		switch {
@@ -265,7 +277,7 @@ func (t *testbed) scale(ctx context.Context, number int) error {
 
 // request has the clients of so many servers send requests, and returns the number a second
 // after a time in which the queues of the links fill, and how many failed.
-func (t *testbed) request(ctx context.Context, servers int, length time.Duration) (rate float64, failed int, err error) {
+func (t *throughput) request(ctx context.Context, servers int, length time.Duration) (rate float64, failed int, err error) {
 	wrk, err := t.startRequests(ctx, servers, warmUp+length)
 	if err != nil {
 		return 0, 0, err
@@ -296,13 +308,13 @@ func (t *testbed) request(ctx context.Context, servers int, length time.Duration
 }
 
 // startRequests starts the clients: each sends its next request when it has the answer.
-func (t *testbed) startRequests(ctx context.Context, servers int, length time.Duration) (*netlab.Wrk, error) {
+func (t *throughput) startRequests(ctx context.Context, servers int, length time.Duration) (*netlab.Wrk, error) {
 	url := "http://" + t.vips[ipv4].Addr().String() + "/"
 	return t.Wrk(ctx, clientHost, length, "--timeout", "10s", "-c", strconv.Itoa(clientsPerServer*servers),
 		"-H", "X-Padding: "+strings.Repeat("x", requestPadding), url)
 }
 
-func (t *testbed) throughputLabels(balancers int, name string, value int) map[string]string {
+func (t *throughput) throughputLabels(balancers int, name string, value int) map[string]string {
 	labels := t.setting.labels(ipv4)
 	labels["balancers"], labels[name] = strconv.Itoa(balancers), strconv.Itoa(value)
 	return labels
