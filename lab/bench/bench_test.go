@@ -62,7 +62,7 @@ func TestAwait(t *testing.T) {
 		calls int
 	}{
 		"third call": {time.Minute, nil, nil, 3},
-		"permanent":  {time.Minute, Permanent{Err: failed}, failed, 3},
+		"permanent":  {time.Minute, netlab.Permanent{Err: failed}, failed, 3},
 		"time over":  {0, nil, failed, 1},
 	} {
 		calls := 0

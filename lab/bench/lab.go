@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -28,32 +27,11 @@ func OnInterface(lab *netlab.Lab, host, name string, fn func(*net.Interface) err
 	})
 }
 
-// Permanent is an error that ends Await.
-type Permanent struct{ Err error }
-
-// Unwrap returns the error.
-func (p Permanent) Unwrap() error { return p.Err }
-
-// Error implements error.
-func (p Permanent) Error() string { return p.Err.Error() }
-
-// Await calls check, with a pause after each call, until it returns nil. It returns check's last
-// error if that is Permanent, ctx ends or the time is over.
+// Await waits as netlab.Await does, with a limit of its own.
 func Await(ctx context.Context, limit, pause time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for {
-		err := check(ctx)
-		if err == nil {
-			return nil
-		}
-		if _, permanent := errors.AsType[Permanent](err); permanent {
-			return err
-		}
-		if ended := netlab.Sleep(ctx, pause); ended != nil {
-			return fmt.Errorf("%w: %w", ended, err)
-		}
-	}
+	return netlab.Await(ctx, pause, func() error { return check(ctx) })
 }
 
 // Serve serves HTTP in the namespace of a lab's host until the returned function is called.

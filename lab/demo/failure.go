@@ -88,7 +88,7 @@ func (s show) awaitVictim(ctx context.Context, used bool) error {
 	defer cancel()
 	addresses := s.lab.State().Host(victim).Addresses
 	for _, h := range s.lab.Hosts(netlab.Balancer) {
-		err := netlab.Await(ctx, func() error {
+		err := netlab.Await(ctx, netlab.Poll, func() error {
 			backends, err := netlab.Decode[[]observe.Backend](control.Dial(h.Socket).Backends(ctx, "web"))
 			for _, b := range backends {
 				if slices.Contains(addresses, b.Address) && b.InUse == used && (b.Health.State == observe.HealthHealthy) == used {

@@ -159,7 +159,7 @@ func Decode[T any](text []byte, err error) (answer T, _ error) {
 // If ctx ends, the error names missing sessions.
 func AwaitSessions(ctx context.Context, sockets []string, bfd bool) error {
 	for _, socket := range sockets {
-		if err := Await(ctx, func() error { return checkSessions(ctx, socket, bfd) }); err != nil {
+		if err := Await(ctx, Poll, func() error { return checkSessions(ctx, socket, bfd) }); err != nil {
 			return fmt.Errorf("%s: %w", socket, err)
 		}
 	}

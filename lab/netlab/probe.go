@@ -92,19 +92,31 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// poll is the time between two attempts of Await.
-const poll = 10 * time.Millisecond
+// Poll is the usual pause of Await: a query of a process costs little.
+const Poll = 10 * time.Millisecond
 
-// Await calls check again and again until it returns nil. If ctx ends before, the error is
-// the last one and ctx's.
-func Await(ctx context.Context, check func() error) error {
+// Permanent is an error that ends Await.
+type Permanent struct{ Err error }
+
+// Unwrap returns the error.
+func (p Permanent) Unwrap() error { return p.Err }
+
+// Error implements error.
+func (p Permanent) Error() string { return p.Err.Error() }
+
+// Await calls check, with a pause after each call, until it returns nil or a Permanent error,
+// which Await returns. If ctx ends before, the error is ctx's and the last one.
+func Await(ctx context.Context, pause time.Duration, check func() error) error {
 	for {
 		err := check()
 		if err == nil {
 			return nil
 		}
-		if ended := Sleep(ctx, poll); ended != nil {
-			return errors.Join(err, ended)
+		if _, permanent := errors.AsType[Permanent](err); permanent {
+			return err
+		}
+		if ended := Sleep(ctx, pause); ended != nil {
+			return fmt.Errorf("%w: %w", ended, err)
 		}
 	}
 }

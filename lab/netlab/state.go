@@ -153,7 +153,7 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = Await(ctx, func() error {
+	err = Await(ctx, Poll, func() error {
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 			return fmt.Errorf("another process is changing it: lock: %w", err)
 		}

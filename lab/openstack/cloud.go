@@ -261,15 +261,10 @@ func (c *Cloud) Await(ctx context.Context, process string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	for {
-		err := answers(ctx)
-		if err == nil {
-			return nil
-		}
-		if ended := netlab.Sleep(ctx, 20*time.Millisecond); ended != nil {
-			return fmt.Errorf("%s doesn't answer: %w", process, err)
-		}
+	if err := netlab.Await(ctx, netlab.Poll, func() error { return answers(ctx) }); err != nil {
+		return fmt.Errorf("%s doesn't answer: %w", process, err)
 	}
+	return nil
 }
 
 // listens returns a check that a driver agent answers: a new one replaces the sockets of a killed one. Each

@@ -269,7 +269,7 @@ func (t *testbed) await(ctx context.Context, server string, state observe.Health
 	defer cancel()
 	hosts := t.State()
 	for _, balancer := range t.balancers {
-		err := netlab.Await(ctx, func() error { return t.checkState(ctx, hosts.Host(balancer), server, state) })
+		err := netlab.Await(ctx, netlab.Poll, func() error { return t.checkState(ctx, hosts.Host(balancer), server, state) })
 		if err != nil {
 			return fmt.Errorf("%s: %w", balancer, err)
 		}

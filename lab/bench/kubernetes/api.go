@@ -169,7 +169,7 @@ func (t *testbed) startAPI(ctx context.Context) (*apiClient, error) {
 	}}
 	return c, bench.Await(ctx, syncTimeout, 20*time.Millisecond, func(ctx context.Context) error {
 		if err := t.running(apiProcess); err != nil {
-			return bench.Permanent{Err: err}
+			return netlab.Permanent{Err: err}
 		}
 		_, err := t.get(ctx, balancerHost, apiPage+"/readyz")
 		return err

@@ -30,6 +30,7 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/spec"
 	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // objects writes the objects of the measurement.
@@ -213,7 +214,7 @@ func (o *objects) awaitAddresses(
 	addresses := make([]netip.Addr, count)
 	return addresses, bench.Await(ctx, syncTimeout, listPause, func(ctx context.Context) error {
 		if err := alive(); err != nil {
-			return bench.Permanent{Err: err}
+			return netlab.Permanent{Err: err}
 		}
 		// Any version will do: the API server has it in its cache.
 		oldest := &meta.ListOptions{ResourceVersion: "0"}

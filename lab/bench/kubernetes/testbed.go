@@ -180,7 +180,7 @@ const syncTimeout = 5 * time.Minute
 func (t *testbed) awaitProgrammed(ctx context.Context, b *balancer, services int) error {
 	return bench.Await(ctx, syncTimeout, 20*time.Millisecond, func(ctx context.Context) error {
 		if err := b.host.Check(*t.State().Host(b.host.Name).Process(agentProcess)); err != nil {
-			return bench.Permanent{Err: err}
+			return netlab.Permanent{Err: err}
 		}
 		if _, err := t.get(ctx, b.host.Name, agentPage+"/readyz"); err != nil {
 			return err

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/lab/netlab"
 	cloud "fairlead.io/fairlead/lab/openstack"
 )
 
@@ -174,7 +175,7 @@ func (t *testbed) awaitActive(ctx context.Context, id string) error {
 			err = fmt.Errorf("load balancer %s is in %s", id, status)
 		}
 		if status == "ERROR" {
-			err = bench.Permanent{Err: err}
+			err = netlab.Permanent{Err: err}
 		}
 		return err
 	})
