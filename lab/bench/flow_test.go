@@ -22,7 +22,7 @@ func TestFlowMoves(t *testing.T) {
 		"it leaves and comes": {func(p *Presence) { p.Leave("server1"); p.Arrive("server1") }, false},
 	} {
 		p := NewPresence([]string{"server1", "server2"})
-		f := newFlow(deaf{}, p)
+		f := newFlow(deaf{}, p, 0)
 		for n := 1; n <= 3; n++ {
 			f.send()
 			f.take(fmt.Sprintf("server1 %d", n), time.Now())
@@ -41,7 +41,7 @@ func TestFlowMoves(t *testing.T) {
 
 // Unexpected answers are ignored; overtaken ones only count as not lost.
 func TestFlowIgnoresLateAnswers(t *testing.T) {
-	f := newFlow(deaf{}, NewPresence([]string{"server1", "server2"}))
+	f := newFlow(deaf{}, NewPresence([]string{"server1", "server2"}), 0)
 	for range 3 {
 		f.send()
 	}
@@ -50,6 +50,20 @@ func TestFlowIgnoresLateAnswers(t *testing.T) {
 	}
 	if _, awaited := f.pending[3]; f.moved || f.server != "server1" || len(f.pending) != 1 || !awaited {
 		t.Errorf("moved %v, at %q, pending %v: want server1 and 3", f.moved, f.server, f.pending)
+	}
+}
+
+// An answer that is too late leaves the datagram lost.
+func TestFlowLate(t *testing.T) {
+	f := newFlow(deaf{}, NewPresence([]string{"server1"}), time.Second)
+	f.send()
+	f.take("server1 1", f.last.Add(time.Second+1))
+	if len(f.pending) != 1 || f.server != "" {
+		t.Errorf("an answer after more than a second: %d pending, at %q", len(f.pending), f.server)
+	}
+	f.take("server1 1", f.last.Add(time.Second))
+	if len(f.pending) != 0 || f.server != "server1" {
+		t.Errorf("an answer after a second: %d pending, at %q", len(f.pending), f.server)
 	}
 }
 
@@ -65,7 +79,7 @@ func TestFlowLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	f := newFlow(conn, NewPresence([]string{"server1"}))
+	f := newFlow(conn, NewPresence([]string{"server1"}), 0)
 	f.send()
 	buffer := make([]byte, 100)
 	n, client, err := server.ReadFromUDPAddrPort(buffer)

@@ -51,6 +51,8 @@ type Load struct {
 	Deaths *Deaths
 	// Timeout bounds connecting and every answer.
 	Timeout time.Duration
+	// Late, if not 0, is the time after which the answer to a datagram doesn't count.
+	Late time.Duration
 	// Progress describes the first connections that break.
 	Progress func(format string, args ...any)
 
@@ -176,7 +178,7 @@ func (l *Load) talk(ctx context.Context, s *Destination, lines int, opened func(
 // flow runs a UDP flow for the whole phase and counts the result.
 func (l *Load) flow(ctx context.Context, s *Destination, opened func()) error {
 	return l.open(ctx, "udp", s, func(conn net.Conn) error {
-		f := newFlow(conn, s.Servers)
+		f := newFlow(conn, s.Servers, l.Late)
 		for last := false; !last; {
 			last = l.over.Err() != nil
 			wait := DatagramPace

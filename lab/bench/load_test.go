@@ -100,7 +100,7 @@ func awaitEcho(t *testing.T, address netip.AddrPort) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	f := newFlow(conn, NewPresence(nil))
+	f := newFlow(conn, NewPresence(nil), 0)
 	for deadline := time.Now().Add(10 * time.Second); f.server == ""; {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s doesn't answer", address)

@@ -135,10 +135,12 @@ type flow struct {
 	conn net.Conn
 	// servers of the service.
 	servers *Presence
+	// late is the time after which an answer doesn't count; 0: none is late.
+	late time.Duration
 
-	// sent numbers the datagrams; pending are those without an answer.
+	// sent numbers the datagrams; pending are the times of those without an answer.
 	sent    int
-	pending map[int]struct{}
+	pending map[int]time.Time
 	// server answered the datagram of the highest number, newest, at answered.
 	server   string
 	newest   int
@@ -152,8 +154,8 @@ type flow struct {
 	pause time.Duration
 }
 
-func newFlow(conn net.Conn, servers *Presence) *flow {
-	return &flow{conn: conn, servers: servers, pending: map[int]struct{}{}}
+func newFlow(conn net.Conn, servers *Presence, late time.Duration) *flow {
+	return &flow{conn: conn, servers: servers, late: late, pending: map[int]time.Time{}}
 }
 
 // send sends the next datagram. An error is a loss, of this datagram or (ICMP) of an
@@ -165,7 +167,7 @@ func (f *flow) send() {
 	}
 	f.last = now
 	f.sent++
-	f.pending[f.sent] = struct{}{}
+	f.pending[f.sent] = now
 	_, _ = f.conn.Write([]byte(strconv.Itoa(f.sent)))
 }
 
@@ -194,7 +196,7 @@ func (f *flow) receive(deadline time.Time) error {
 func (f *flow) take(answer string, now time.Time) {
 	server, text, _ := strings.Cut(answer, " ")
 	number, err := strconv.Atoi(text)
-	if _, pending := f.pending[number]; err != nil || !pending {
+	if sent, pending := f.pending[number]; err != nil || !pending || f.late > 0 && now.Sub(sent) > f.late {
 		return
 	}
 	delete(f.pending, number)

@@ -23,6 +23,8 @@ const (
 	flows       = 256
 	// tcpTimeout is longer than TCP needs to repair losses.
 	tcpTimeout = 10 * time.Second
+	// answerTimeout is the time after which a datagram counts as lost.
+	answerTimeout = time.Second
 	// faultLimit is the longest delay of the table that isn't wrong: it covers hold
 	// times.
 	faultLimit = 5 * time.Second
@@ -137,7 +139,7 @@ func (t *testbed) startLoads(ctx context.Context, connections, flows int) loads 
 				return t.Dial(ctx, clientHost, network, address)
 			},
 			Targets: []bench.Destination{{VIP: netip.AddrPortFrom(t.vips[f].Addr(), echoPort), Servers: t.servers}},
-			Timeout: tcpTimeout, Progress: t.config.Log,
+			Timeout: tcpTimeout, Late: answerTimeout, Progress: t.config.Log,
 		}
 		started[f].Start(ctx, connections/2, flows/2, 0)
 	}
