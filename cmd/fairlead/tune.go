@@ -77,6 +77,7 @@ func (o tuneOptions) run(e env) error {
 	}
 	profile := tune.Profile(cmp.Or(o.profile.String(), string(tune.XDP)))
 	file := cmp.Or(o.save, "/run/fairlead/tune-"+time.Now().UTC().Format("20060102T150405")+".json")
+	_, absent := os.Stat(file)
 	var settings []tune.Setting
 	if o.yes {
 		settings, err = system.Apply(profile, o.interfaces, file)
@@ -86,7 +87,7 @@ func (o tuneOptions) run(e env) error {
 	if settings == nil {
 		return err
 	}
-	if _, missing := os.Stat(file); missing == nil {
+	if _, missing := os.Stat(file); absent != nil && missing == nil {
 		fmt.Fprintln(e.stderr, "undo: fairlead tune --undo", file)
 	} else if apply && !o.yes {
 		fmt.Fprintln(e.stderr, "nothing is changed without --yes")
