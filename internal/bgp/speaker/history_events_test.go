@@ -222,6 +222,7 @@ func (h *history) bfdDown(l *link) string {
 	counts := h.config.BFD != nil && !e.RemoteAdminDown && (e.Began.After(l.established) || now.Sub(l.established) >= detection)
 	if l.state == bgp.Established && counts {
 		l.want = &session.Notification{Code: 6, Subcode: 10}
+		h.byBFD, h.restored = !h.config.Passive, h.random.IntN(2) == 0
 	}
 	h.peer.BFDChanged(e)
 	return fmt.Sprintf("BFD down, which counts: %t", counts)

@@ -47,6 +47,9 @@ type history struct {
 	// earliest and latest are when the next attempt is due.
 	earliest, latest time.Time
 	dialling         time.Time // until when the last attempt lasts
+	connected        *link     // its link, over which a session begins then
+	byBFD            bool      // BFD ended the last session of a peer that dials
+	restored         bool      // BFD is up again once a connection is made
 	failures         int
 	restarted        bool // no session was established yet
 	flaps, sessions  uint64
@@ -120,7 +123,7 @@ func (h *history) start() {
 	if h.config.BFD != nil {
 		h.earliest = h.earliest.Add(bfd.PassiveHold(*h.config.BFD))
 	}
-	h.latest, h.dialling = h.earliest, time.Time{}
+	h.latest, h.dialling, h.connected, h.byBFD = h.earliest, time.Time{}, nil, false
 	h.set()
 }
 
@@ -173,6 +176,7 @@ func (h *history) settle() {
 func (h *history) settleWith(checkState func(time.Time)) {
 	h.t.Helper()
 	synctest.Wait()
+	h.resume()
 	h.judge()
 	h.mu.Lock()
 	dials := h.dials
@@ -232,6 +236,9 @@ func (h *history) dial(ctx context.Context, _ bgp.Local, _ *bgp.Peer) (session.C
 		return nil, unix.ECONNREFUSED
 	}
 	l, conn := h.connect()
+	if h.byBFD && h.restored {
+		h.peer.BFDChanged(bfd.Event{Peer: h.config.Address, At: time.Now(), Old: bgp.BFDInit, New: bgp.BFDUp})
+	}
 	h.dials = append(h.dials, dial{at: time.Now(), link: l})
 	return conn, nil
 }
@@ -255,8 +262,29 @@ func (h *history) dialled(d dial) {
 		h.failed(h.dialling, 0)
 	case d.link == nil:
 		h.failed(d.at, 0)
+	case h.byBFD:
+		h.waits(d)
 	default:
 		h.begins(d.link, d.at)
+	}
+}
+
+// waits notes that BFD has to be up, for a moment or at most for a second, before a session begins.
+func (h *history) waits(d dial) {
+	wait := time.Second
+	if h.restored {
+		wait = 200 * time.Millisecond
+	}
+	h.byBFD, h.connected, h.dialling = false, d.link, d.at.Add(wait)
+	h.latest = h.dialling
+	h.resume()
+}
+
+// resume begins the session that BFD delayed, once it is time.
+func (h *history) resume() {
+	if l := h.connected; l != nil && !time.Now().Before(h.dialling) {
+		h.connected = nil
+		h.begins(l, h.dialling)
 	}
 }
 

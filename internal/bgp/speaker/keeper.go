@@ -38,6 +38,9 @@ type Keeper struct {
 	status bgp.PeerState
 	// stopped is set before the peer ends its session itself.
 	stopped bool
+	// bfdUp is set from the end of a session by BFD until the next connection, and gets a
+	// value once BFD is up again.
+	bfdUp chan struct{}
 }
 
 // Dialer connects to a peer as session.Dial does.
@@ -177,7 +180,29 @@ func (k *Keeper) connect(ctx context.Context) (*session.Pending, string) {
 	if err != nil {
 		return nil, err.Error()
 	}
+	k.awaitBFD(ctx)
 	return &session.Pending{Conn: conn}, ""
+}
+
+// awaitBFD waits until BFD, if it ended the last session, is up again, at most for a second:
+// the BFD of some routers lives only as long as BGP. FRR also tells its BGP that BFD is up, and
+// ends a session that is established at that very moment.
+func (k *Keeper) awaitBFD(ctx context.Context) {
+	k.mu.Lock()
+	up := k.bfdUp
+	k.mu.Unlock()
+	if up == nil {
+		return
+	}
+	select {
+	case <-up:
+		k.sleep(ctx, 200*time.Millisecond)
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+	}
+	k.mu.Lock()
+	k.bfdUp = nil
+	k.mu.Unlock()
 }
 
 // maxUnidentified bounds a passive peer's connections without an OPEN. Peers send it with
@@ -272,7 +297,12 @@ func (k *Keeper) hold(ctx context.Context, conn *session.Pending, restarted bool
 // BFDChanged follows the peer's BFD session: when it goes down, so does BGP. Events of a
 // former peer with the same address may still arrive here.
 func (k *Keeper) BFDChanged(event bfd.Event) {
-	s := k.Session()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if event.New == bgp.BFDUp && len(k.bfdUp) < cap(k.bfdUp) {
+		k.bfdUp <- struct{}{}
+	}
+	s := k.session
 	if s == nil {
 		return
 	}
@@ -280,6 +310,7 @@ func (k *Keeper) BFDChanged(event bfd.Event) {
 	if status.State != bgp.Established || !event.Concerns(status.Since, k.Peer.BFD) {
 		return
 	}
+	k.bfdUp = make(chan struct{}, 1)
 	n := session.BFDDown
 	n.Text = event.Diagnostic.String()
 	go s.End(n)
