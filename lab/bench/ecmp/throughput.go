@@ -90,10 +90,12 @@ func (t *throughput) measure(ctx context.Context) error {
 			return fmt.Errorf("link to %s: %w", h.Name, err)
 		}
 	}
-	if err := t.measureSteady(ctx); err != nil {
+	// First the response: once the servers have changed, balancers record connections, and with
+	// a record of one that is over a new one from the same port breaks when it changes balancers.
+	if err := t.measureResponse(ctx); err != nil {
 		return err
 	}
-	if err := t.measureResponse(ctx); err != nil {
+	if err := t.measureSteady(ctx); err != nil {
 		return err
 	}
 	labels := t.setting.labels("")
