@@ -5,6 +5,7 @@ package arch
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -20,14 +21,18 @@ import (
 
 var update = flag.Bool("update", false, "write the figures of reference/benchmarks.md from the reports")
 
+// result is a quantity of a report.
+type result struct {
+	Name, Unit       string
+	Median, Min, Max float64
+	Runs             int
+	Labels           map[string]string
+	Distribution     struct{ P99 float64 }
+}
+
 // report has the fields of a bench's report that pages show.
 type report struct {
-	Results []struct {
-		Name, Unit       string
-		Median, Min, Max float64
-		Runs             int
-		Labels           map[string]string
-	}
+	Results  []result
 	Ratios   map[string]float64
 	Verdicts []struct {
 		Claim  string
@@ -37,36 +42,30 @@ type report struct {
 	}
 }
 
-// figures is a generated table: the report, the shown part, and its rows.
-var figures = regexp.MustCompile(`(?s)(<!-- (\w+) of reports/(\w+)\.json, made by go test \./test/arch -update -->\n).*?(<!-- end -->)`)
+// figures is generated text: the shown part of a report, and for results the labels that differ between columns, and
+// their names in the order of rows.
+var figures = regexp.MustCompile(`(?s)(<!-- (\w+) of reports/(\w+)\.json(?: by ([\w, ]+))?(?:: ([\w\s]+))?,\smade by go test \./test/arch -update -->\n).*?(<!-- end -->)`)
 
-// TestFigures compares the tables of reference/benchmarks.md with the committed reports.
+// TestFigures compares the figures of reference/benchmarks.md with the committed reports.
 func TestFigures(t *testing.T) {
 	path := filepath.Join(root, "docs", "reference", "benchmarks.md")
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tables := 0
+	found := 0
 	current := figures.ReplaceAllStringFunc(string(text), func(block string) string {
-		tables++
+		found++
 		m := figures.FindStringSubmatch(block)
-		r := readReport(t, m[3])
-		switch m[2] {
-		case "ratios":
-			return m[1] + r.ratios() + m[4]
-		case "costs":
-			return m[1] + r.costs() + m[4]
-		case "throughput":
-			return m[1] + r.throughput() + m[4]
-		case "results":
-			return m[1] + r.results() + m[4]
+		by := strings.Split(m[4], ", ")
+		figure, err := readReport(t, m[3]).figure(m[2], by, strings.Fields(m[5]))
+		if err != nil {
+			t.Errorf("%s: %v", strings.TrimSpace(m[1]), err)
 		}
-		t.Errorf("%s: unknown table %s", path, m[2])
-		return block
+		return m[1] + figure + m[6]
 	})
-	if tables < 4 {
-		t.Errorf("%s: %d tables, want at least 4", path, tables)
+	if found < 15 {
+		t.Errorf("%d figures, want at least 15", found)
 	}
 	if *update {
 		if err := os.WriteFile(path, []byte(current), 0o644); err != nil {
@@ -75,6 +74,28 @@ func TestFigures(t *testing.T) {
 	} else if current != string(text) {
 		t.Errorf("%s differs from the reports: go test ./test/arch -run TestFigures -update", path)
 	}
+}
+
+// figure returns a part of the report as Markdown.
+func (r report) figure(kind string, by, names []string) (string, error) {
+	for _, name := range names {
+		if !slices.ContainsFunc(r.Results, func(x result) bool { return x.Name == name }) {
+			return "", fmt.Errorf("no result %s", name)
+		}
+	}
+	switch kind {
+	case "ratios":
+		return r.ratios(), nil
+	case "costs":
+		return r.costs(), nil
+	case "throughput":
+		return r.throughput(), nil
+	case "results":
+		return r.results(by, names), nil
+	case "verdicts":
+		return r.verdicts(), nil
+	}
+	return "", errors.New("unknown figure")
 }
 
 func readReport(t *testing.T, bench string) report {
@@ -102,7 +123,7 @@ func (r report) ratios() string {
 		target := "–"
 		for _, v := range r.Verdicts {
 			if v.Value == r.Ratios[name] {
-				target = strings.NewReplacer("<=", "≤", ">=", "≥").Replace(v.Target)
+				target = symbols.Replace(v.Target)
 				if !v.Holds {
 					target += ": missed"
 				}
@@ -113,35 +134,79 @@ func (r report) ratios() string {
 	return rows
 }
 
-// results has a row for each quantity, and one for each verdict.
-func (r report) results() string {
-	rounded := func(v float64) string { return strconv.FormatFloat(math.Round(v), 'f', 0, 64) }
-	var rows []string
-	for _, result := range r.Results {
-		name := result.Name
-		for _, key := range slices.Sorted(maps.Keys(result.Labels)) {
-			name += fmt.Sprintf(", %s: %s", key, result.Labels[key])
+// results has a row for each quantity, or for those with these names in their order, and a column for each combination of
+// these labels.
+func (r report) results(by, names []string) string {
+	var shown []result
+	values := map[string][]string{} // of labels
+	for _, x := range r.Results {
+		if len(names) == 0 || slices.Contains(names, x.Name) {
+			shown = append(shown, x)
+			for key, value := range x.Labels {
+				values[key] = appendNew(values[key], value)
+			}
 		}
-		row := fmt.Sprintf("| %s | %s %s |", name, rounded(result.Median), result.Unit)
-		if result.Runs > 1 {
-			row = fmt.Sprintf("| %s | %s %s (%s to %s, %d times) |", name, rounded(result.Median), result.Unit, rounded(result.Min), rounded(result.Max), result.Runs)
-		}
-		rows = append(rows, row)
 	}
-	slices.Sort(rows)
-	for _, v := range r.Verdicts {
-		target := strings.NewReplacer("<=", "≤", ">=", "≥").Replace(v.Target)
-		if !v.Holds {
-			target += ": missed"
+	slices.SortStableFunc(shown, func(a, b result) int {
+		return cmp.Compare(slices.Index(names, a.Name), slices.Index(names, b.Name))
+	})
+	var rows, columns []string
+	cells := map[[2]string]string{}
+	for _, x := range shown {
+		row, column := "`"+x.Name+"`, "+x.Unit, ""
+		for _, key := range slices.Sorted(maps.Keys(x.Labels)) {
+			if text := key + ": " + x.Labels[key]; slices.Contains(by, key) {
+				column = strings.TrimPrefix(column+"; "+text, "; ")
+			} else if len(values[key]) > 1 {
+				row += "; " + text
+			}
 		}
-		value := rounded(v.Value)
-		if v.Value < 100 {
-			value = strconv.FormatFloat(v.Value, 'g', 3, 64)
-		}
-		rows = append(rows, fmt.Sprintf("| %s | %s (%s) |", v.Claim, value, target))
+		column = cmp.Or(column, "median")
+		rows, columns = appendNew(rows, row), appendNew(columns, column)
+		cells[[2]string{row, column}] = x.String()
 	}
-	return "| quantity | value |\n| --- | --- |\n" + strings.Join(rows, "\n") + "\n"
+	return table("result", rows, columns, cells)
 }
+
+// String is the median, with the 99th percentile or the smallest value, and with the largest one.
+func (x result) String() string {
+	switch {
+	case x.Runs == 1:
+		return rounded(x.Median)
+	case x.Distribution.P99 > 0:
+		return fmt.Sprintf("%s (p99 %s, max %s)", rounded(x.Median), rounded(x.Distribution.P99), rounded(x.Max))
+	}
+	return fmt.Sprintf("%s (%s to %s)", rounded(x.Median), rounded(x.Min), rounded(x.Max))
+}
+
+// rounded has three digits, or all of a greater whole number.
+func rounded(v float64) string {
+	if math.Abs(v) >= 100 {
+		return strconv.FormatFloat(math.Round(v), 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+// verdicts says how many hold, and which ones don't.
+func (r report) verdicts() string {
+	var missed string
+	held := 0
+	for _, v := range r.Verdicts {
+		if v.Holds {
+			held++
+			continue
+		}
+		missed += fmt.Sprintf("- %s: %s (%s)\n", v.Claim, rounded(v.Value), symbols.Replace(v.Target))
+	}
+	text := fmt.Sprintf("Verdicts that hold: %d of %d.", held, len(r.Verdicts))
+	if missed != "" {
+		text += " Missed:\n\n" + strings.TrimSuffix(missed, "\n")
+	}
+	return text + "\n"
+}
+
+// symbols are the signs of targets on pages.
+var symbols = strings.NewReplacer("<=", "≤", ">=", "≥")
 
 // costs has a row for each program of bench packet, with TCP over IPv4 and a column for
 // each number of flows, but for that with which two processors are compared with one.
