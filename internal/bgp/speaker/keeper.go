@@ -185,7 +185,7 @@ func (k *Keeper) connect(ctx context.Context) (*session.Pending, string) {
 }
 
 // awaitBFD waits until BFD, if it ended the last session, is up again, at most for a second:
-// the BFD of some routers lives only as long as BGP. FRR also tells its BGP that BFD is up, and
+// the BFD of some routers lives only as long as BGP. FRR reports to its BGP that BFD is up, and
 // ends a session that is established at that very moment.
 func (k *Keeper) awaitBFD(ctx context.Context) {
 	k.mu.Lock()

@@ -14,11 +14,13 @@ import (
 
 // chart is a plot: lines over two axes, or with rows a place for each name, top down.
 type chart struct {
-	Title string   `yaml:"title"`
-	Note  string   `yaml:"note"`
-	X     axis     `yaml:"x"`
-	Y     axis     `yaml:"y"`
-	Rows  []string `yaml:"rows"`
+	Title string `yaml:"title"`
+	Note  string `yaml:"note"`
+	// Picture is the name of a file that shows the chart alone.
+	Picture string   `yaml:"picture"`
+	X       axis     `yaml:"x"`
+	Y       axis     `yaml:"y"`
+	Rows    []string `yaml:"rows"`
 	// Bars are drawn from 0 in place of dots, in rows.
 	Bars  bool   `yaml:"bars"`
 	Marks []mark `yaml:"marks"`

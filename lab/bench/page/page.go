@@ -3,7 +3,7 @@
 package page
 
 import (
-	_ "embed" // for the template and its style sheet
+	_ "embed" // for the template and its style sheets
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -22,6 +22,8 @@ var (
 	pageHTML string
 	//go:embed page.css
 	pageCSS string
+	//go:embed chart.css
+	chartCSS string
 )
 
 // report is a report of the folder, with its JSON.
@@ -109,21 +111,30 @@ type itemView struct {
 // tally counts verdicts.
 type tally map[state]int
 
-// Write writes the page of the reports in a folder.
-func Write(w io.Writer, dir string) error {
+// load returns the papers, the reports in a folder, and the charts that have points of them.
+func load(dir string) (*catalogue, []*chart, reports, error) {
 	papers, err := decode[catalogue](papersYAML)
 	if err != nil {
-		return err
+		return nil, nil, nil, err
 	}
 	charts, err := decode[plots](plotsYAML)
 	if err != nil {
-		return err
+		return nil, nil, nil, err
 	}
 	all, err := read(dir)
 	if err != nil {
+		return nil, nil, nil, err
+	}
+	return papers, charts.drawn(all, papers), all, nil
+}
+
+// Write writes the page of the reports in a folder.
+func Write(w io.Writer, dir string) error {
+	papers, charts, all, err := load(dir)
+	if err != nil {
 		return err
 	}
-	v := view{Style: template.CSS(pageCSS), States: states, Commands: papers.Reports, Tally: tally{}, Plots: charts.drawn(all, papers)} //nolint:gosec // embedded
+	v := view{Style: template.CSS(chartCSS + pageCSS), States: states, Commands: papers.Reports, Tally: tally{}, Plots: charts} //nolint:gosec // embedded
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		r := all[name]
 		v.Reports = append(v.Reports, r)
