@@ -173,8 +173,12 @@ func (l *Lab) Hosts(role Role) []HostState {
 }
 
 // Down stops all processes in the lab's namespaces and removes the lab. If something
-// can't be removed the lab stays listed, and Down can be called again.
+// can't be removed the lab stays listed, and Down can be called again. A lab that is nil has
+// nothing to remove.
 func (l *Lab) Down(ctx context.Context) error {
+	if l == nil {
+		return nil
+	}
 	return l.change(ctx, func() error { return demolish(l.dir, l.state) })
 }
 

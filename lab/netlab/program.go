@@ -24,6 +24,7 @@ var install = map[string]string{
 	"mariadbd": "Debian package mariadb-server",
 	"nft":      "Debian package nftables",
 	"nginx":    "Debian package nginx",
+	"tc":       "Debian package iproute2",
 	"wrk":      "Debian package wrk",
 }
 

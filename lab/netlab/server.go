@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -26,6 +28,25 @@ func nginxText(name string, port uint16) string {
 func nginx() Process {
 	return Process{Name: "nginx", Args: []string{"nginx", "-p", ".", "-c", nginxConfig, "-e", "stderr"}}
 }
+
+// ServeSizes has the host's nginx answer SizePath of each size by a file of so many bytes, its
+// header in a packet of its own, and close a connection after so many requests.
+func (h *Host) ServeSizes(port uint16, requests int, sizes ...int) {
+	if h.Files == nil {
+		h.Files = map[string]string{}
+	}
+	h.Files[nginxConfig] = render(nginxConfig, map[string]any{"Name": h.Name, "Port": port, "Requests": requests})
+	for _, size := range sizes {
+		h.Files[SizePath(size)[1:]] = strings.Repeat("x", size)
+	}
+	if !slices.ContainsFunc(h.Processes, func(p Process) bool { return p.Name == nginx().Name }) {
+		h.Processes = append(h.Processes, nginx())
+	}
+}
+
+// SizePath is the path of a file of so many bytes. All paths have the same length, and a wrk's
+// request to an IPv4 address of eight characters has 44 bytes, as in the dissertation's table C.1.
+func SizePath(size int) string { return fmt.Sprintf("/%010d", size) }
 
 // maxDatagram is the largest UDP payload (RFC 768) in bytes.
 const maxDatagram = 65507

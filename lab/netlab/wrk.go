@@ -53,9 +53,10 @@ func (w *Wrk) Kill() error {
 type WrkResult struct {
 	// Requests are those that were answered, of which NotOK had another status than 2xx
 	// or 3xx.
-	Requests, NotOK               int
-	rate                          float64 // requests a second
-	connect, read, write, timeout int     // socket errors
+	Requests, NotOK int
+	// Rate is the number of requests a second. wrk runs for up to 0.1 s longer than it should.
+	Rate                          float64
+	connect, read, write, timeout int // socket errors
 }
 
 var (
@@ -73,7 +74,7 @@ func parseWrk(text string) (WrkResult, error) {
 	}
 	// The expressions match numbers only.
 	r.Requests, _ = strconv.Atoi(requests[1])
-	r.rate, _ = strconv.ParseFloat(rate[1], 64)
+	r.Rate, _ = strconv.ParseFloat(rate[1], 64)
 	if e := wrkErrors.FindStringSubmatch(text); e != nil {
 		for i, field := range []*int{&r.connect, &r.read, &r.write, &r.timeout} {
 			*field, _ = strconv.Atoi(e[i+1])
@@ -90,5 +91,5 @@ func (r WrkResult) Broken() int { return r.connect + r.read + r.write + r.timeou
 
 func (r WrkResult) String() string {
 	return fmt.Sprintf("%d requests answered (%.0f a second); failed: %d connects, %d reads, %d writes, %d time-outs, %d not OK",
-		r.Requests, r.rate, r.connect, r.read, r.write, r.timeout, r.NotOK)
+		r.Requests, r.Rate, r.connect, r.read, r.write, r.timeout, r.NotOK)
 }

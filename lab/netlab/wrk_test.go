@@ -21,8 +21,8 @@ Requests/sec:      3.00
 		want       WrkResult
 		broken     int
 	}{
-		{"clean", clean, WrkResult{Requests: 134582, rate: 44830.33}, 0},
-		{"failing", failing, WrkResult{Requests: 9, NotOK: 5, rate: 3, connect: 1, read: 2, write: 3, timeout: 4}, 10},
+		{"clean", clean, WrkResult{Requests: 134582, Rate: 44830.33}, 0},
+		{"failing", failing, WrkResult{Requests: 9, NotOK: 5, Rate: 3, connect: 1, read: 2, write: 3, timeout: 4}, 10},
 	} {
 		got, err := parseWrk(c.text)
 		if err != nil || got != c.want || got.Broken() != c.broken {
