@@ -4,23 +4,20 @@ package ecmp
 
 import (
 	"encoding/binary"
-	"fmt"
-	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/lab/bench"
 )
 
 // tap records when a router sent the last packet to a VIP through each station.
 type tap struct {
-	socket *os.File
-	ended  chan struct{}
-	vips   map[netip.Addr]bool
+	close func() error
+	vips  map[netip.Addr]bool
 
 	mu   sync.Mutex
 	last map[observation]time.Time
@@ -34,46 +31,23 @@ type observation struct {
 
 // openTap records on an interface of the calling thread's network namespace.
 func openTap(device string, vips []netip.Addr) (*tap, error) {
-	link, err := net.InterfaceByName(device)
-	if err != nil {
-		return nil, fmt.Errorf("tap: %w", err)
-	}
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, fmt.Errorf("tap: %w", err)
-	}
-	t := &tap{
-		socket: os.NewFile(uintptr(fd), "tap"), ended: make(chan struct{}),
-		vips: map[netip.Addr]bool{}, last: map[observation]time.Time{},
-	}
+	t := &tap{vips: map[netip.Addr]bool{}, last: map[observation]time.Time{}}
 	for _, vip := range vips {
 		t.vips[vip] = true
 	}
-	// Outgoing packets are copied only to sockets of all protocols.
-	all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Index}); err != nil {
-		_ = t.socket.Close()
-		return nil, fmt.Errorf("tap on %s: %w", device, err)
+	var err error
+	if t.close, err = bench.Tap(device, t.see); err != nil {
+		return nil, err
 	}
-	go t.follow()
 	return t, nil
 }
 
-func (t *tap) follow() {
-	defer close(t.ended)
-	const enough = 64 // Ethernet and IP headers
-	buffer := make([]byte, enough)
-	for {
-		n, err := t.socket.Read(buffer)
-		if err != nil {
-			return // closed
-		}
-		if s, vip, ok := parseFrame(buffer[:n]); ok && t.vips[vip] {
-			now := time.Now()
-			t.mu.Lock()
-			t.last[s] = now
-			t.mu.Unlock()
-		}
+// see records a frame.
+func (t *tap) see(frame []byte) {
+	if s, vip, ok := parseFrame(frame); ok && t.vips[vip] {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.last[s] = time.Now()
 	}
 }
 
@@ -101,10 +75,4 @@ func (t *tap) lastTo(station lb.MAC, f family) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.last[observation{station, f}]
-}
-
-func (t *tap) close() error {
-	err := t.socket.Close()
-	<-t.ended
-	return err
 }
