@@ -20,6 +20,7 @@ import (
 	"fairlead.io/fairlead/lab/bench/flood"
 	"fairlead.io/fairlead/lab/bench/forward"
 	"fairlead.io/fairlead/lab/bench/kubernetes"
+	"fairlead.io/fairlead/lab/bench/limit"
 	"fairlead.io/fairlead/lab/bench/openstack"
 	"fairlead.io/fairlead/lab/netlab"
 )
@@ -138,6 +139,20 @@ Without --quick it takes some minutes.`)
 	m.run = func(ctx context.Context, c bench.Config) (*bench.Report, error) {
 		cfg.Config, cfg.Name = c, labName("flood")
 		return flood.Run(ctx, cfg)
+	}
+	return m
+}
+
+func newBenchLimit() *measurement {
+	m := newMeasurement("limit", "Compare the requests a second of shaped links with the number that their bytes allow",
+		`Compare the requests a second that links carry with their rate over the bytes of a
+request, which a captured connection gives (appendix C and figure 5.3 of the
+dissertation). In a lab with one balancer the client's, the balancer's and the
+server's links are shaped one after the other, in the modes l2dsr, ipip, gue and
+nat, with answers of 13 bytes to 64 KB. A cell is called as its mode. Without
+--quick it takes ten minutes.`)
+	m.run = func(ctx context.Context, c bench.Config) (*bench.Report, error) {
+		return limit.Run(ctx, c, labName("limit"))
 	}
 	return m
 }

@@ -136,6 +136,7 @@ func TestMissingPrograms(t *testing.T) {
 		"bench ecmp":                         {server, "bird (Debian package bird2)", "wrk (Debian package wrk)"},
 		"bench ecmp --router gobgp":          {server, "gobgpd (make gobgpd)"},
 		"bench flood":                        {"fairlab (make build)", tables},
+		"bench limit":                        {server, "wrk (Debian package wrk)"},
 		"bench forward":                      {"iptables (Debian package iptables)", tables},
 		"demo":                               {server, "wrk (Debian package wrk)"},
 		"lab up ecmp --router frr --foreign": {server, "exabgp (Debian package exabgp)"},

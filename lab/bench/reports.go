@@ -35,6 +35,7 @@ var measures = map[string][]string{
 	"forward":    {program},
 	"churn":      {program, "internal/dataplane/xdp"},
 	"flood":      {program},
+	"limit":      {program},
 	"ecmp":       {"internal/bgp"},
 	"health":     {"internal/health"},
 	"kubernetes": {"internal/source/kube", "internal/controller"},

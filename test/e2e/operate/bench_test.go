@@ -3,6 +3,7 @@
 package operate_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -159,5 +160,38 @@ func TestBenchFlood(t *testing.T) {
 		if !v.Holds {
 			t.Errorf("verdict %+v", v)
 		}
+	}
+}
+
+// The measurement of links runs from the lab to the report, in small: a connection is as in the
+// dissertation's tables, and no link carries more than its rate.
+func TestBenchLimit(t *testing.T) {
+	report := runBench(t, "limit", "--quick", "--cell", "^ipip$|^l2dsr$")
+	predicted, captured := map[string]float64{}, map[string]float64{}
+	links := 0
+	for _, r := range report.Results {
+		link := fmt.Sprint(r.Labels)
+		switch r.Name {
+		case "captured_packets":
+			captured[r.Labels["direction"]+" "+r.Labels["kind"]] = r.Median
+		case "predicted":
+			predicted[link] = r.Median
+		case "measured":
+			links++
+			if share := r.Median / predicted[link]; share <= 0 || share > 1.05 {
+				t.Errorf("%s: %.0f of %.0f requests a second", link, r.Median, predicted[link])
+			}
+		}
+	}
+	if links != 2*2*4 {
+		t.Errorf("%d links were shaped, want four for each of two modes and sizes", links)
+	}
+	for kind, want := range map[string]float64{"request syn": 1, "request data": 100, "answer syn": 1, "answer data": 200} {
+		if captured[kind] != want {
+			t.Errorf("%s: %.0f packets, want %.0f", kind, captured[kind], want)
+		}
+	}
+	if len(report.Verdicts) != 2 {
+		t.Errorf("%d verdicts, want one for each mode", len(report.Verdicts))
 	}
 }
