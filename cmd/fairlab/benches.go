@@ -165,9 +165,13 @@ device under test and back; the packets are made in the kernel. A bare XDP
 reflector, Fairlead in each forwarding mode, Fairlead with pods of its own node past
 netfilter and through it, iptables DNAT and nftables DNAT, each in a network namespace
 of its own, and no device at all are compared; Fairlead on the kernel's IPVS only if
---device names it (ipvs-l2dsr, ipvs-nat). The machine's connection table is enlarged
-during the run.`)
+--device names it (ipvs-l2dsr, ipvs-nat). The scenarios of the Kakao paper have tagged
+frames, and one VIP (l2dsr-a) or 128 (l2dsr-b, iptables-128). The machine's connection
+table is enlarged during the run.`)
 	m.flags.StringSliceVar(&cfg.Devices, "device", nil, "compare only these devices, for example reflector,l2dsr")
+	m.flags.IntVar(&cfg.Trials, "trials", 0, "rounds, 3 in the Kakao paper (default 5)")
+	m.flags.DurationVar(&cfg.Duration, "duration", 0, "time of one measurement, 60s in the paper (default 400ms)")
+	m.flags.DurationVar(&cfg.Pause, "pause", 0, "pause before a measurement, 30s in the paper")
 	m.run = func(ctx context.Context, c bench.Config) (*bench.Report, error) {
 		cfg.Config = c
 		if err := cfg.Check(); err != nil {

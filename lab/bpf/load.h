@@ -25,7 +25,9 @@ struct load_shape {
 	__u8 syn; /* TCP: SYN instead of ACK */
 	__u8 pad;
 	__be16 port; /* of the VIPs */
-	__u16 size; /* of a frame, in bytes; 0: a mix, see mixed_size() */
+	__u16 size; /* of a frame without its tag, in bytes; 0: a mix */
+	__u16 mix[3]; /* numbers of small, medium and large frames, see mixed_size() */
+	__be16 vlan; /* VLAN ID; 0: frames have no tag */
 	__u32 flow_bits; /* there are 2^flow_bits flows */
 	__u32 vips; /* number of VIPs; a power of two */
 	__be32 client[4]; /* address of flow 0 */
@@ -67,6 +69,7 @@ static __always_inline void mark_time(void)
 	16 /* of a flow's number, for the client's address; the others are for its port */
 #define FIRST_CLIENT_PORT 1024
 #define LOAD_TTL 64
+#define VLAN_TAG 4 /* bytes of a tag (IEEE 802.1Q) */
 #define DONT_FRAGMENT 0x4000
 
 /*
@@ -166,7 +169,10 @@ static __always_inline __u32 write_ipv6(struct ipv6hdr *ip, __be32 client, __be3
 	return load.prefix_sum + sum_word(client) + sum_word(vip);
 }
 
-/* Writes the headers of a flow's packet into a frame of `size` bytes. Returns 0 if they fit. */
+/*
+ * Writes the headers of a flow's packet into a frame of `size` bytes, a tag not counted. Returns 0 if
+ * they fit.
+ */
 static __always_inline int write_packet(struct xdp_md *ctx, __u32 flow, __u32 size)
 {
 	void *end = (void *)(long)ctx->data_end;
@@ -176,7 +182,7 @@ static __always_inline int write_packet(struct xdp_md *ctx, __u32 flow, __u32 si
 	__be32 vip = nth(load.vip[3], flow & (load.vips - 1));
 	__u32 header = load.ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 	__u32 length = size - sizeof(*eth);
-	void *ip = eth + 1;
+	void *ip = (void *)(eth + 1) + (load.vlan ? VLAN_TAG : 0);
 	__u32 sum;
 
 	if (ip + header + sizeof(struct tcphdr) > end)
@@ -184,7 +190,11 @@ static __always_inline int write_packet(struct xdp_md *ctx, __u32 flow, __u32 si
 #pragma unroll
 	for (int i = 0; i < 3; i++)
 		((__be32 *)eth)[i] = load.macs[i];
-	eth->h_proto = load.ipv6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+	if (load.vlan) {
+		eth->h_proto = bpf_htons(ETH_P_8021Q);
+		((__be16 *)ip)[-2] = load.vlan;
+	}
+	((__be16 *)ip)[-1] = load.ipv6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	if (load.ipv6)
 		sum = write_ipv6(ip, client, vip, length);
 	else

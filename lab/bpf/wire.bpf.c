@@ -18,18 +18,19 @@
 #include "core/header.h"
 #include "load.h"
 
-#define MIX_LARGE 1510
-#define MIX_MEDIUM 570
-#define MIX_SMALL 64
+/* Sizes of a mix: packets of 40, 576 and 1500 bytes, of which Ethernet pads the small ones. */
+#define MIX_SMALL 60
+#define MIX_MEDIUM 590
+#define MIX_LARGE 1514
 
-/* Internet mix: of 12 frames 7 are small, 4 medium and 1 is large, interleaved. */
+/* The size of the next frame of a mix. All sizes are interleaved. */
 static __always_inline __u32 mixed_size(void)
 {
-	__u32 place = sequence * 7 % 12;
+	__u32 place = sequence * 7 % (load.mix[0] + load.mix[1] + load.mix[2]);
 
-	if (place < 7)
+	if (place < load.mix[0])
 		return MIX_SMALL;
-	return place < 11 ? MIX_MEDIUM : MIX_LARGE;
+	return place < load.mix[0] + load.mix[1] ? MIX_MEDIUM : MIX_LARGE;
 }
 
 /*
@@ -61,8 +62,9 @@ struct {
 } behind SEC(".maps");
 
 /*
- * Generates the next packet for a program that is measured alone. Each run gets the frame as the previous one left it. Its start is moved even if it needn't be, so
- * that the cost is the same in front of every program.
+ * Generates the next packet, untagged and of one size, for a program that is measured alone. Each
+ * run gets the frame as the previous one left it. Its start is moved even if it needn't be, so that
+ * the cost is the same in front of every program.
  */
 SEC("xdp")
 int front(struct xdp_md *ctx)

@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -37,11 +38,8 @@ func NewSender(ifindex int, load Load) (*Sender, error) {
 	if err != nil {
 		return nil, err
 	}
-	size := load.Size
-	if size == Mix {
-		size = MaxSize
-	}
-	s := &Sender{frame: make([]byte, size)}
+	size := cmp.Or(load.Size, MaxSize) // a mix is made of frames of the largest size
+	s := &Sender{frame: make([]byte, size+load.tag())}
 	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
 		return nil, fmt.Errorf("generator: %w", err)
 	}
@@ -87,11 +85,11 @@ type Front struct {
 	frame []byte
 }
 
-// NewFront returns a front for the program, which it doesn't own. The load has frames
+// NewFront returns a front for the program, which it doesn't own. The load has untagged frames
 // of one size.
 func NewFront(program *ebpf.Program, load Load) (*Front, error) {
-	if load.Size == Mix {
-		return nil, errors.New("front: want frames of one size")
+	if load.Size == 0 || load.VLAN != 0 {
+		return nil, errors.New("front: want untagged frames of one size")
 	}
 	spec, err := load.specification(0)
 	if err != nil {

@@ -5,8 +5,10 @@ package wire
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -185,17 +187,39 @@ func TestSYN(t *testing.T) {
 }
 
 func TestMix(t *testing.T) {
-	l := someLoad(lb.UDP, false)
-	l.Size = Mix
-	s := newTestSender(t, l)
-	sizes := map[int]int{}
-	for range 120 {
-		frame := s.next(t)
-		flowOf(t, l, frame)
-		sizes[len(frame)]++
+	for _, mix := range []Mix{{7, 4, 1}, {128, 10, 1}} {
+		l := someLoad(lb.UDP, false)
+		l.Size, l.Mix = 0, mix
+		s := newTestSender(t, l)
+		sizes, sum := map[int]int{}, 0
+		for range 10 * mix.frames() {
+			frame := s.next(t)
+			flowOf(t, l, frame)
+			sizes[len(frame)]++
+			sum += len(frame) + 4
+		}
+		if sizes[60] != 10*mix[0] || sizes[590] != 10*mix[1] || sizes[MaxSize] != 10*mix[2] {
+			t.Errorf("%v: frames by size: %v", mix, sizes)
+		}
+		if mean := float64(sum) / float64(10*mix.frames()); math.Abs(l.MeanSize()-mean) > 1e-9 {
+			t.Errorf("%v: mean size %v, want %v", mix, l.MeanSize(), mean)
+		}
 	}
-	if sizes[64] != 70 || sizes[570] != 40 || sizes[MaxSize] != 10 {
-		t.Errorf("frames by size: %v", sizes)
+}
+
+// A tagged frame is an untagged one with the tag after its addresses.
+func TestTagged(t *testing.T) {
+	for _, mix := range []Mix{{}, {0, 0, 1}} {
+		l := someLoad(lb.TCP, false)
+		l.VLAN, l.Mix = 0x123, mix
+		if mix.frames() > 0 {
+			l.Size = 0
+		}
+		frame := newTestSender(t, l).next(t)
+		if float64(len(frame)+4) != l.MeanSize() || !bytes.Equal(frame[12:16], []byte{0x81, 0, 1, 0x23}) {
+			t.Fatalf("frame of %d bytes: % x", len(frame), frame)
+		}
+		flowOf(t, l, slices.Delete(frame, 12, 16))
 	}
 }
 
@@ -237,7 +261,9 @@ func TestRefusedLoads(t *testing.T) {
 		"0 flows":       func(l *Load) { l.Flows = 0 },
 		"4096 VIPs":     func(l *Load) { l.VIPs = 4096 },
 		"53 bytes":      func(l *Load) { l.Size = 53 },
-		"of 1511 bytes": func(l *Load) { l.Size = MaxSize + 1 },
+		"of 1515 bytes": func(l *Load) { l.Size = MaxSize + 1 },
+		"size or a mix": func(l *Load) { l.Mix = Mix{1, 0, 0} },
+		"id 4095":       func(l *Load) { l.VLAN = 4095 },
 	} {
 		l := someLoad(lb.TCP, false)
 		change(&l)

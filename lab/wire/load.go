@@ -16,12 +16,18 @@ import (
 // MaxFlows is the largest number of flows: their ports end below 65536.
 const MaxFlows = 1 << 28
 
-// Sizes of a frame in bytes, without the frame check sequence. Of 12 frames of
-// a Mix 7 have 64 bytes, 4 have 570 and 1 has 1510.
-const (
-	Mix     = 0
-	MaxSize = 1510
-)
+// MaxSize is the size of the largest frame in bytes, without tag and frame check sequence.
+const MaxSize = 1514
+
+// sizesOfMix are the sizes of a Mix: packets of 40, 576 and 1500 bytes, of which Ethernet pads the
+// small ones.
+var sizesOfMix = [3]int{60, 590, MaxSize}
+
+// Mix is the numbers of small, medium and large frames in a series that repeats.
+type Mix [3]int
+
+// frames is the length of the series.
+func (m Mix) frames() int { return m[0] + m[1] + m[2] }
 
 // minSizes are the sizes of Ethernet, IP and TCP headers.
 const (
@@ -43,8 +49,11 @@ type Load struct {
 	VIPs int
 	// Flows is a power of two, at most MaxFlows.
 	Flows int
-	// Size of every frame, or Mix.
+	// Size of every frame, or 0 and a Mix, without tag and frame check sequence.
 	Size int
+	Mix  Mix
+	// VLAN is the ID of the frames' tag (IEEE 802.1Q), up to 4094; 0: no tag.
+	VLAN uint16
 	// SYN makes TCP packets SYNs; otherwise they are ACKs.
 	SYN bool
 }
@@ -61,18 +70,42 @@ func (l *Load) check() error {
 		return fmt.Errorf("%d flows: want a power of two up to %d", l.Flows, MaxFlows)
 	case l.VIPs < 1 || l.VIPs > l.Flows || bits.OnesCount(uint(l.VIPs)) != 1:
 		return fmt.Errorf("%d VIPs: want a power of two up to the number of flows", l.VIPs)
-	case l.Size != Mix && (l.Size < smallest || l.Size > MaxSize):
+	case l.VLAN > maxVLAN:
+		return fmt.Errorf("vlan id %d: want up to %d", l.VLAN, maxVLAN)
+	case (l.Size == 0) != (l.Mix.frames() > 0):
+		return fmt.Errorf("want a size or a mix of frames")
+	case l.Size != 0 && (l.Size < smallest || l.Size > MaxSize):
 		return fmt.Errorf("frames of %d bytes: want %d to %d", l.Size, smallest, MaxSize)
 	}
 	return nil
+}
+
+// MeanSize is the mean size of the frames in bytes, with tag and frame check sequence.
+func (l *Load) MeanSize() float64 {
+	const sequence = 4
+	size := float64(l.Size + l.tag() + sequence)
+	for i, n := range l.Mix {
+		size += float64(n*sizesOfMix[i]) / float64(max(1, l.Mix.frames()))
+	}
+	return size
+}
+
+// tag is the size of the frames' tag in bytes.
+func (l *Load) tag() int {
+	if l.VLAN == 0 {
+		return 0
+	}
+	return 4
 }
 
 // constants is the load in the program's form; ifindex is the sending interface's.
 func (l *Load) constants(ifindex int) wireLoadShape {
 	c := wireLoadShape{
 		Protocol: uint8(l.VIP.Protocol),
-		Port:     l.VIP.Port<<8 | l.VIP.Port>>8, // wire order
+		Port:     bits.ReverseBytes16(l.VIP.Port), // wire order
+		Vlan:     bits.ReverseBytes16(l.VLAN),
 		Size:     uint16(l.Size),
+		Mix:      [3]uint16{uint16(l.Mix[0]), uint16(l.Mix[1]), uint16(l.Mix[2])},
 		FlowBits: uint32(bits.TrailingZeros(uint(l.Flows))),
 		Vips:     uint32(l.VIPs),
 		Ifindex:  uint32(ifindex),

@@ -78,12 +78,15 @@ func attachXDP(ifindex int, program *ebpf.Program) error {
 	return nil
 }
 
+// maxVLAN is the largest VLAN ID.
+const maxVLAN = 4094
+
 // AttachVLAN makes the interface an access port of VLAN id (1 to 4094), for
 // kernels without VLAN devices: outgoing frames get the tag, incoming frames lose
 // it, and all others are dropped.
 func AttachVLAN(ifindex int, id uint16) error {
-	if id == 0 || id > 4094 {
-		return fmt.Errorf("vlan id %d: want 1 to 4094", id)
+	if id == 0 || id > maxVLAN {
+		return fmt.Errorf("vlan id %d: want 1 to %d", id, maxVLAN)
 	}
 	spec, err := loadWire()
 	if err != nil {

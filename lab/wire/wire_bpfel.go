@@ -22,6 +22,8 @@ type wireLoadShape struct {
 	Pad       uint8
 	Port      uint16
 	Size      uint16
+	Mix       [3]uint16
+	Vlan      uint16
 	FlowBits  uint32
 	Vips      uint32
 	Client    [4]uint32

@@ -90,6 +90,8 @@ func (r report) figure(kind string, by, names []string) (string, error) {
 		return r.costs(), nil
 	case "throughput":
 		return r.throughput(), nil
+	case "scenarios":
+		return r.scenarios(), nil
 	case "results":
 		return r.results(by, names), nil
 	case "verdicts":
@@ -120,16 +122,17 @@ func (r report) ratios() string {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		target := "–"
+		var targets []string
 		for _, v := range r.Verdicts {
 			if v.Value == r.Ratios[name] {
-				target = symbols.Replace(v.Target)
+				target := symbols.Replace(v.Target)
 				if !v.Holds {
 					target += ": missed"
 				}
+				targets = appendNew(targets, target)
 			}
 		}
-		rows += fmt.Sprintf("| `%s` | %s | %s |\n", name, strconv.FormatFloat(r.Ratios[name], 'g', 3, 64), target)
+		rows += fmt.Sprintf("| `%s` | %s | %s |\n", name, strconv.FormatFloat(r.Ratios[name], 'g', 3, 64), cmp.Or(strings.Join(targets, ", "), "–"))
 	}
 	return rows
 }
@@ -246,6 +249,8 @@ func (r report) throughput() string {
 		kind := fmt.Sprintf("%s, %s, %s", l["traffic"], l["state"], l["frame"])
 		value := fmt.Sprintf("%.2f", result.Median/1e6)
 		switch {
+		case !slices.Contains(devices, l["device"]) || strings.HasSuffix(l["traffic"], "-tagged"):
+			continue
 		case result.Name == "throughput":
 		case result.Name == "device_cost" && l["traffic"] == "udp" && l["frame"] == "64":
 			kind, value = "device cost, ns ("+kind+")", fmt.Sprintf("%.0f", result.Median)
@@ -259,6 +264,28 @@ func (r report) throughput() string {
 		return strings.Count(a, "device") - strings.Count(b, "device")
 	})
 	return table("traffic, state, frame", kinds, devices, cells)
+}
+
+// scenarios has a row for each kind of traffic of the scenarios of bench forward, and a column for
+// each device. iptables gets untagged frames.
+func (r report) scenarios() string {
+	devices := []string{"none", "reflector", "l2dsr-a", "l2dsr-b", "iptables-128"}
+	var kinds []string
+	cells := map[[2]string]string{}
+	for _, result := range r.Results {
+		kind, tagged := strings.CutSuffix(result.Labels["traffic"], "-tagged")
+		kind += ", " + result.Labels["frame"]
+		cell := [2]string{kind, result.Labels["device"]}
+		switch {
+		case !tagged && cell[1] != "iptables-128":
+		case result.Name == "throughput":
+			kinds = appendNew(kinds, kind)
+			cells[cell] = fmt.Sprintf("%.2f", result.Median/1e6)
+		case result.Name == "layer2_rate", result.Name == "layer1_rate":
+			cells[cell] += fmt.Sprintf(" / %.2f", result.Median)
+		}
+	}
+	return table("traffic, frame", kinds, devices, cells)
 }
 
 // table has the cells by row and column; a missing one is a dash.

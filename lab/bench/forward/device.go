@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/ipvs"
@@ -31,6 +32,10 @@ const (
 	natDevice       = "nat"
 	iptablesDevice  = "iptables"
 	nftablesDevice  = "nftables"
+	// The scenarios of the Kakao paper, section VI.A, and its comparison with 128 rules.
+	scenarioA   = "l2dsr-a"
+	scenarioB   = "l2dsr-b"
+	iptables128 = "iptables-128"
 	// The devices with pods: past netfilter, as by default, and through it.
 	podsDevice     = "pods"
 	filteredDevice = "filtered"
@@ -48,6 +53,11 @@ type device struct {
 	// pods says that the servers are pods of the device, behind an interface of their own, and
 	// filtered that packets for them pass its netfilter.
 	pods, filtered bool
+	// vips is the number of VIPs of each protocol; 0: one.
+	vips int
+	// hosts is the number of servers that all VIPs share out in a scenario of the Kakao paper, each
+	// with a MAC address and a VLAN of its own; 0: each VIP has the same 16 servers.
+	hosts int
 	// onRequest is set if the device is measured only if it is named: many kernels lack it.
 	onRequest bool
 	// rules are the device's nftables rules.
@@ -81,7 +91,26 @@ func devices() []device {
 		inKernel(device{name: nftablesDevice, rules: natRules}, nil),
 		inKernel(device{name: ipvsL2DSRDevice, onRequest: true}, openIPVS(lb.L2DSR)),
 		inKernel(device{name: ipvsNATDevice, onRequest: true}, openIPVS(lb.NAT)),
+		fairlead(device{name: scenarioA, hosts: 255}, lb.L2DSR),
+		fairlead(device{name: scenarioB, vips: 128, hosts: 4000}, lb.L2DSR),
+		inKernel(device{name: iptables128, vips: 128, programs: []string{iptables()}}, addIPTables),
 	)
+}
+
+// in reports whether the device is measured under these conditions.
+func (d device) in(c conditions) bool {
+	return d.role == netlab.Client || c.tagged == (d.hosts > 0 || d.name == iptables128)
+}
+
+// vip is VIP i of a protocol.
+func (d device) vip(protocol lb.Protocol, i int) lb.VIP {
+	address := vipAddress.As4()
+	address[3] += byte(i)
+	vip := lb.VIP{Address: netip.AddrFrom4(address), Port: 80, Protocol: protocol}
+	if d.hosts > 0 {
+		vip.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: clientVLAN}
+	}
+	return vip
 }
 
 // fairlead returns a device with the XDP data plane in a forwarding mode, without an agent.
@@ -97,7 +126,7 @@ func fairlead(d device, mode lb.Forward) device {
 		if err != nil {
 			return nil, err
 		}
-		if err = d.balance(ctx, plane, mode); err == nil {
+		if err = t.device.balance(ctx, plane, mode); err == nil {
 			err = plane.Attach(ctx)
 		}
 		return plane, err
@@ -105,22 +134,39 @@ func fairlead(d device, mode lb.Forward) device {
 	return d
 }
 
-// balance programs the VIP in both protocols, with all servers.
+// balance programs the VIPs in both protocols, with all servers.
 func (d device) balance(ctx context.Context, plane dataplane.DataPlane, mode lb.Forward) error {
-	for _, protocol := range []lb.Protocol{lb.UDP, lb.TCP} {
-		svc := &lb.Service{VIP: vip(protocol), Forward: mode, MinHealthy: 1}
-		for _, address := range d.servers() {
-			svc.Backends = append(svc.Backends, bench.Backend(mode, address))
-		}
-		programmed, err := plane.Update(ctx, svc)
-		if err == nil && programmed.InUse() != len(svc.Backends) {
-			err = errors.New("a backend is not in use: " + programmed.Backends[0].Reason)
-		}
-		if err != nil {
-			return err
+	for i := range max(1, d.vips) {
+		for _, protocol := range []lb.Protocol{lb.UDP, lb.TCP} {
+			svc := &lb.Service{VIP: d.vip(protocol, i), Forward: mode, MinHealthy: 1, Backends: d.backends(mode, i)}
+			programmed, err := plane.Update(ctx, svc)
+			if err == nil && programmed.InUse() != len(svc.Backends) {
+				err = errors.New("a backend is not in use: " + programmed.Backends[0].Reason)
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// backends are the servers of VIP i. In a scenario the VIPs get the servers in turn, so that each
+// server has one VIP.
+func (d device) backends(mode lb.Forward, i int) (list []lb.Backend) {
+	if d.hosts == 0 {
+		for _, address := range d.servers() {
+			list = append(list, bench.Backend(mode, address))
+		}
+		return list
+	}
+	for n := i; n < d.hosts; n += max(1, d.vips) {
+		high, low := byte(n>>8), byte(n)
+		b := bench.Backend(mode, netip.AddrFrom4([4]byte{10, 0, 16 + high, low}))
+		b.MAC, b.Segment = lb.MAC{2, 0, 0, 5, high, low}, lb.Segment{Type: lb.SegmentVLAN, ID: uint32(n + 1)}
+		list = append(list, b)
+	}
+	return list
 }
 
 // natSource has more ports than all sessions need at one backend, so that a new flow
@@ -164,11 +210,15 @@ func openIPVS(mode lb.Forward) func(context.Context, *testbed) (dataplane.DataPl
 	}
 }
 
-// addIPTables and natRules are one rule for each protocol, the kernel's best case: new flows
-// get slower with every rule; established ones only use the connection table.
+// addIPTables and natRules are one rule for each VIP and protocol. One VIP is the kernel's best
+// case: new flows get slower with every rule; established ones only use the connection table.
 func addIPTables(ctx context.Context, t *testbed) (dataplane.DataPlane, error) {
+	var vips []string
+	for i := range max(1, t.device.vips) {
+		vips = append(vips, t.device.vip(lb.UDP, i).Address.String())
+	}
 	for _, protocol := range []string{"udp", "tcp"} {
-		_, err := t.lab.Run(ctx, deviceHost, iptables(), "-w", "-t", "nat", "-A", "PREROUTING", "-d", vipAddress.String(), "-p", protocol,
+		_, err := t.lab.Run(ctx, deviceHost, iptables(), "-w", "-t", "nat", "-A", "PREROUTING", "-d", strings.Join(vips, ","), "-p", protocol,
 			"--dport", "80", "-j", "DNAT", "--to-destination", fmt.Sprintf("%s-%s", firstBackend, lastBackend))
 		if err != nil {
 			return nil, err

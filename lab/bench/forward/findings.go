@@ -3,89 +3,15 @@
 package forward
 
 import (
-	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/bench"
-	"fairlead.io/fairlead/lab/wire"
 )
 
-// Numbers of flows. With newFlows a round ends long before a flow repeats: nearly
-// every packet begins one.
-const (
-	establishedFlows = 1 << 10
-	newFlows         = 1 << 23
-)
-
-// mixSize is the name of wire.Mix.
-const mixSize = "imix"
-
-// frameSizes are the sizes of RFC 2544, section 9.1, the largest one of the Kakao
-// paper, and the mix.
-var frameSizes = []string{"64", "128", "256", "512", "1024", "1280", "1510", mixSize}
-
-type conditions struct {
-	protocol lb.Protocol // TCP packets are SYNs
-	flows    int
-	size     string
-}
-
-// The conditions of claims.
-var (
-	small       = conditions{lb.UDP, establishedFlows, "64"}
-	larger      = conditions{lb.UDP, establishedFlows, "128"}
-	smallAndNew = conditions{lb.UDP, newFlows, "64"}
-)
-
-// cases are the conditions with these sizes, and of the smallest ones also those with new flows
-// and TCP.
-func cases(sizes []string) (all []conditions) {
-	for _, size := range sizes {
-		all = append(all, conditions{lb.UDP, establishedFlows, size})
-	}
-	return append(all, smallAndNew, conditions{lb.TCP, establishedFlows, "64"})
-}
-
-// String returns for example "udp, 64 bytes, 1024 flows".
-func (c conditions) String() string {
-	size := c.size
-	if size != mixSize {
-		size += " bytes"
-	}
-	return fmt.Sprintf("%s, %s, %d flows", c.traffic(), size, c.flows)
-}
-
-// cell is the name of the cell of a device.
-func (c conditions) cell(device string) string { return c.String() + ", " + device }
-
-func (c conditions) traffic() string {
-	if c.protocol == lb.TCP {
-		return "tcp-syn"
-	}
-	return c.protocol.String()
-}
-
-func (c conditions) labels(device string) map[string]string {
-	state := "established"
-	if c.flows == newFlows {
-		state = "new"
-	}
-	return map[string]string{"device": device, "traffic": c.traffic(), "frame": c.size, "flows": strconv.Itoa(c.flows), "state": state}
-}
-
-// load is the packets.
-func (c conditions) load() wire.Load {
-	size, err := strconv.Atoi(c.size)
-	if err != nil {
-		size = wire.Mix
-	}
-	return wire.Load{
-		Destination: deviceMAC, Source: routerMAC, Client: clients, VIP: vip(c.protocol),
-		VIPs: 1, Flows: c.flows, Size: size, SYN: c.protocol == lb.TCP,
-	}
-}
+// onTheWire is the size of preamble and gap in bytes (IEEE 802.3).
+const onTheWire = 8 + 12
 
 // findings are the rates of the plan's cells.
 type findings struct {
@@ -95,10 +21,13 @@ type findings struct {
 
 // report adds all results, ratios and verdicts.
 func (f findings) report(r *bench.Report) error {
-	for _, c := range f.cases {
+	for _, c := range slices.Concat(f.cases...) {
 		for _, d := range f.devices {
-			labels := c.labels(d.name)
+			labels := c.labels(d)
 			r.Add("throughput", "packets/s", f.rate(c, d.name), labels)
+			load := c.load(d)
+			r.Add("layer2_rate", "Gbit/s", f.bits(c, d.name, load.MeanSize()), labels)
+			r.Add("layer1_rate", "Gbit/s", f.bits(c, d.name, load.MeanSize()+onTheWire), labels)
 			r.Add("lost", "share", f.lost(c, d.name), labels)
 			r.Add("device_cost", "ns/packet", f.deviceCost(c, d.name), labels)
 		}
@@ -112,26 +41,42 @@ func (f findings) report(r *bench.Report) error {
 			return err
 		}
 	}
-	for _, q := range []struct {
-		name  string
-		a, b  bench.Runs
-		claim string
-		least float64
-	}{
-		{"l2dsr_over_reflector_64", f.rate(small, l2dsrDevice), f.rate(small, reflectorDevice), "L2 DSR throughput through veth over a bare XDP reflector's, 64 bytes", 0.90},
-		{"l2dsr_over_reflector_128", f.rate(larger, l2dsrDevice), f.rate(larger, reflectorDevice), "L2 DSR throughput through veth over a bare XDP reflector's, 128 bytes", 0.98},
-		{"l2dsr_over_iptables_64", f.rate(small, l2dsrDevice), f.rate(small, iptablesDevice), "L2 DSR throughput over iptables DNAT's, 64 bytes, 1024 established UDP flows", 5},
-		{"l2dsr_over_iptables_64_new", f.rate(smallAndNew, l2dsrDevice), f.rate(smallAndNew, iptablesDevice), "L2 DSR throughput over iptables DNAT's, 64 bytes, a new flow in nearly every packet", 16},
-		{"nat_over_iptables_64", f.rate(small, natDevice), f.rate(small, iptablesDevice), "NAT throughput over iptables DNAT's, 64 bytes, 1024 established UDP flows", 2.5},
-		{"nat_over_iptables_64_new", f.rate(smallAndNew, natDevice), f.rate(smallAndNew, iptablesDevice), "NAT throughput over iptables DNAT's, 64 bytes, a new flow in nearly every packet", 4},
-		{"filtered_over_pods_64", f.rate(small, filteredDevice), f.rate(small, podsDevice), "DSR throughput to pods of the node through netfilter over that past it, 64 bytes, 1024 established UDP flows", 0.4},
-		{"iptables_over_l2dsr_device_cost_64", f.deviceCost(small, iptablesDevice), f.deviceCost(small, l2dsrDevice), "iptables DNAT's cost per packet over L2 DSR's, sender and sink subtracted, established", 10},
-	} {
-		if err := r.Compare(bench.Comparison{Name: q.name, A: q.a, B: q.b, Claim: q.claim, Target: bench.AtLeast(q.least)}); err != nil {
-			return err
-		}
+	return r.Compare(slices.Concat(f.claims(), f.scenarioClaims())...)
+}
+
+func (f findings) claims() []bench.Comparison {
+	return []bench.Comparison{
+		atLeast(0.90, "l2dsr_over_reflector_64", f.rate(small, l2dsrDevice), f.rate(small, reflectorDevice), "L2 DSR throughput through veth over a bare XDP reflector's, 64 bytes"),
+		atLeast(0.98, "l2dsr_over_reflector_128", f.rate(larger, l2dsrDevice), f.rate(larger, reflectorDevice), "L2 DSR throughput through veth over a bare XDP reflector's, 128 bytes"),
+		atLeast(5, "l2dsr_over_iptables_64", f.rate(small, l2dsrDevice), f.rate(small, iptablesDevice), "L2 DSR throughput over iptables DNAT's, 64 bytes, 1024 established UDP flows"),
+		atLeast(16, "l2dsr_over_iptables_64_new", f.rate(smallAndNew, l2dsrDevice), f.rate(smallAndNew, iptablesDevice), "L2 DSR throughput over iptables DNAT's, 64 bytes, a new flow in nearly every packet"),
+		atLeast(2.5, "nat_over_iptables_64", f.rate(small, natDevice), f.rate(small, iptablesDevice), "NAT throughput over iptables DNAT's, 64 bytes, 1024 established UDP flows"),
+		atLeast(4, "nat_over_iptables_64_new", f.rate(smallAndNew, natDevice), f.rate(smallAndNew, iptablesDevice), "NAT throughput over iptables DNAT's, 64 bytes, a new flow in nearly every packet"),
+		atLeast(0.4, "filtered_over_pods_64", f.rate(small, filteredDevice), f.rate(small, podsDevice), "DSR throughput to pods of the node through netfilter over that past it, 64 bytes, 1024 established UDP flows"),
+		atLeast(10, "iptables_over_l2dsr_device_cost_64", f.deviceCost(small, iptablesDevice), f.deviceCost(small, l2dsrDevice), "iptables DNAT's cost per packet over L2 DSR's, sender and sink subtracted, established"),
 	}
-	return nil
+}
+
+// scenarioClaims are about the scenarios of the Kakao paper: A has one VIP and 255 servers, B has
+// 128 and 4,000.
+func (f findings) scenarioClaims() (all []bench.Comparison) {
+	for _, size := range []string{"64", "imix", "imix-rate"} {
+		udp := scenario(lb.UDP, size)
+		all = append(all, atLeast(0.95, "scenario_b_over_a_"+strings.ReplaceAll(size, "-", "_"), f.rate(udp, scenarioB), f.rate(udp, scenarioA),
+			"L2 DSR throughput with 128 VIPs and 4,000 servers over one VIP and 255, frames of "+size))
+	}
+	udp, syn := scenario(lb.UDP, "64"), scenario(lb.TCP, "64")
+	both := atLeast(0.95, "scenario_a_udp_over_syn_64", f.rate(udp, scenarioA), f.rate(syn, scenarioA), "L2 DSR throughput of UDP over SYNs, one VIP and 255 servers, 64 bytes")
+	all = append(all, both,
+		atLeast(0.90, "scenario_a_over_reflector_64", f.rate(udp, scenarioA), f.rate(udp, reflectorDevice), "L2 DSR throughput with one VIP and 255 servers over a bare XDP reflector's, 64 bytes"),
+		atLeast(5, "scenario_b_over_iptables_64", f.rate(udp, scenarioB), f.rate(udp, iptables128), "L2 DSR throughput with 128 VIPs and 4,000 servers over iptables DNAT's with 128 rules, 64 bytes, established UDP flows"))
+	both.Target = bench.AtMost(1.05)
+	return append(all, both)
+}
+
+// atLeast is a claim about the ratio of a to b.
+func atLeast(least float64, name string, a, b bench.Runs, claim string) bench.Comparison {
+	return bench.Comparison{Name: name, A: a, B: b, Claim: claim, Target: bench.AtLeast(least)}
 }
 
 // of returns a quantity of all rounds; nil if the device wasn't measured.
@@ -145,6 +90,11 @@ func (f findings) of(c conditions, device string, quantity func(rate) float64) (
 // rate is a device's throughput, and lost its share of lost frames.
 func (f findings) rate(c conditions, device string) bench.Runs {
 	return f.of(c, device, func(r rate) float64 { return r.PerSecond })
+}
+
+// bits is the rate of frames of a mean size in Gbit/s.
+func (f findings) bits(c conditions, device string, size float64) bench.Runs {
+	return f.of(c, device, func(r rate) float64 { return r.PerSecond * size * 8 / 1e9 })
 }
 
 func (f findings) lost(c conditions, device string) bench.Runs {

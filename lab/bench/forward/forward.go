@@ -12,6 +12,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // Config configures Run.
@@ -29,6 +31,10 @@ type Config struct {
 	bench.Config
 	// Devices are the names of the devices to compare; none means all that every kernel has.
 	Devices []string
+	// Trials is the number of rounds, Duration the time of one measurement, and Pause the time
+	// before it; 0: as usual.
+	Trials          int
+	Duration, Pause time.Duration
 }
 
 // Check returns an error for a device that there isn't.
@@ -68,13 +74,15 @@ func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, _ := newPlan(cfg.Quick, devices).bench(cfg)
+	p := newPlan(cfg.Quick, devices)
+	p.rounds, p.duration = cmp.Or(cfg.Trials, p.rounds), cmp.Or(cfg.Duration, p.duration)
+	b, _ := p.bench(cfg)
 	return bench.Run(ctx, cfg.Config, b)
 }
 
 type plan struct {
 	devices []device
-	cases   []conditions
+	cases   [][]conditions
 	rounds  int
 	// duration of one measurement; warmUp precedes the first.
 	warmUp, duration time.Duration
@@ -86,9 +94,9 @@ type plan struct {
 
 func newPlan(quick bool, devices []device) plan {
 	if quick {
-		return plan{devices, cases([]string{"64", "128"}), 4, 50 * time.Millisecond, 150 * time.Millisecond, 8 * time.Second}
+		return plan{devices, cases([]string{"64", "128"}, []string{"64"}), 4, 50 * time.Millisecond, 150 * time.Millisecond, 8 * time.Second}
 	}
-	return plan{devices, cases(frameSizes), 5, 200 * time.Millisecond, 400 * time.Millisecond, 15 * time.Second}
+	return plan{devices, cases(frameSizes, frameSizes), 5, 200 * time.Millisecond, 400 * time.Millisecond, 15 * time.Second}
 }
 
 // bench compares all devices under the same conditions. A device's testbed is built when it is
@@ -110,12 +118,18 @@ func (p plan) bench(cfg Config) (b bench.Bench[rate], testbeds []*testbed) {
 		}},
 		Report: func(r *bench.Report, found bench.Found[rate]) error { return findings{p, found}.report(r) },
 	}
-	for _, c := range p.cases {
-		g := bench.Group[rate]{Name: c.String(), Rounds: p.rounds}
-		for _, t := range testbeds {
-			g.Cells = append(g.Cells, p.cell(cfg, c, t, &table))
+	for _, compared := range p.cases {
+		g := bench.Group[rate]{Name: compared[0].String(), Rounds: p.rounds}
+		for _, c := range compared {
+			for _, t := range testbeds {
+				if t.device.in(c) {
+					g.Cells = append(g.Cells, p.cell(cfg, c, t, &table))
+				}
+			}
 		}
-		b.Groups = append(b.Groups, g)
+		if len(g.Cells) > 0 {
+			b.Groups = append(b.Groups, g)
+		}
 	}
 	return b, testbeds
 }
@@ -138,10 +152,14 @@ func (p plan) cell(cfg Config, c conditions, t *testbed, table *connectionTable)
 					}
 					warmUp = max(warmUp, p.fill)
 				}
-				if err := r.open(c.load()); err != nil {
+				if err := r.open(c.load(t.device)); err != nil {
 					return err
 				}
-				return r.warmUp(ctx, warmUp)
+				_, err := r.send(0) // says how many frames a duration takes
+				if err == nil {
+					_, err = r.measure(ctx, warmUp)
+				}
+				return err
 			},
 			Remove: func(context.Context) error {
 				if r.sender == nil {
@@ -150,7 +168,12 @@ func (p plan) cell(cfg Config, c conditions, t *testbed, table *connectionTable)
 				return r.sender.Close()
 			},
 		},
-		Measure: func(context.Context) (rate, error) { return r.send(r.frames(p.duration)) },
+		Measure: func(ctx context.Context) (rate, error) {
+			if err := netlab.Sleep(ctx, cfg.Pause); err != nil {
+				return rate{}, err
+			}
+			return r.measure(ctx, p.duration)
+		},
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
@@ -22,7 +21,7 @@ import (
 // clients, in the block reserved for benchmarks (RFC 2544, appendix C.2.2).
 var (
 	vipAddress    = netip.MustParseAddr("10.1.1.1")
-	deviceAddress = netip.MustParsePrefix("10.0.2.1/24")
+	deviceAddress = netip.MustParsePrefix("10.0.2.1/16")
 	firstBackend  = netip.MustParseAddr("10.0.2.21")
 	lastBackend   = netip.MustParseAddr("10.0.2.36")
 	podGateway    = netip.MustParsePrefix("10.244.0.1/24")
@@ -47,11 +46,9 @@ const (
 	podInterface    = "veth0"
 	// wireMTU leaves room for any encapsulation of the largest frame.
 	wireMTU = 1600
+	// clientVLAN is the VLAN of clients' frames in the scenarios.
+	clientVLAN = 4094
 )
-
-func vip(protocol lb.Protocol) lb.VIP {
-	return lb.VIP{Address: vipAddress, Port: 80, Protocol: protocol}
-}
 
 // servers are the backends; all have the MAC address of the tester's end of their link.
 func (d device) servers() (list []netip.Addr) {
@@ -141,7 +138,7 @@ func (d device) topology() netlab.Topology {
 		host.Interfaces = append(host.Interfaces, netlab.Interface{Name: podInterface, Addresses: []netip.Prefix{podGateway}})
 		host.Sysctls["net.ipv4.ip_forward"] = "1"
 	}
-	for _, address := range d.servers() {
+	for _, address := range d.servers() { // servers of scenarios have their MAC addresses in services
 		towards.Address = address
 		host.Neighbours = append(host.Neighbours, towards)
 	}
@@ -160,108 +157,5 @@ func quiet() map[string]string {
 		"net.ipv6.conf.all.disable_ipv6":       "1",
 		"net.ipv4.conf.all.send_redirects":     "0",
 		"net.ipv4.conf.default.send_redirects": "0",
-	}
-}
-
-// firstFrames is the number of frames of the first warm-up, which measures how many
-// frames a duration takes.
-const firstFrames = 1 << 14
-
-// warmUpStep is the longest part of a warm-up, in which a device may get slower.
-const warmUpStep = 500 * time.Millisecond
-
-// rate is the findings of a round.
-type rate struct {
-	PerSecond float64 // frames that reached the sink
-	Lost      float64 // share of the frames that didn't
-}
-
-// run sends one load to the device.
-type run struct {
-	*testbed
-	sender *wire.Sender
-	// perFrame is the time of a frame in the last measurement, in nanoseconds.
-	perFrame float64
-}
-
-// open makes the sender.
-func (r *run) open(load wire.Load) error {
-	return bench.OnInterface(r.lab, testerHost, deviceInterface, func(dev *net.Interface) (err error) {
-		r.sender, err = wire.NewSender(dev.Index, load)
-		return err
-	})
-}
-
-// warmUp sends for about d.
-func (r *run) warmUp(ctx context.Context, d time.Duration) error {
-	if _, err := r.send(firstFrames); err != nil {
-		return err
-	}
-	for start, left := time.Now(), d; left > 0; left = d - time.Since(start) {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if _, err := r.send(r.frames(min(left, warmUpStep))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// frames is the number of frames that take about d.
-func (r *run) frames(d time.Duration) int {
-	return max(firstFrames, int(float64(d.Nanoseconds())/r.perFrame))
-}
-
-// send sends frames and counts those that arrive.
-func (r *run) send(frames int) (found rate, err error) {
-	err = r.lab.Do(testerHost, func() error {
-		if err := bench.ClaimProcessor(); err != nil {
-			return err
-		}
-		before, err := r.received(0, 0)
-		if err != nil {
-			return err
-		}
-		sent, err := r.sender.Sent()
-		if err != nil {
-			return err
-		}
-		if r.perFrame, err = r.sender.Send(frames); err != nil {
-			return err
-		}
-		total, err := r.sender.Sent()
-		if err != nil {
-			return err
-		}
-		sent = total - sent
-		received, err := r.received(before, sent)
-		if err != nil {
-			return err
-		}
-		received -= before
-		if received == 0 {
-			return fmt.Errorf("none of %d frames came through", sent)
-		}
-		share := float64(received) / float64(sent)
-		found = rate{PerSecond: 1e9 / r.perFrame * share, Lost: 1 - share}
-		return nil
-	})
-	return found, err
-}
-
-// received returns how many frames have arrived, when those that were sent after the first ones
-// have, or when no more do (RFC 2544, section 24): a kernel under load defers packets to a thread of
-// its own, which may not have run yet.
-func (r *run) received(before, sent uint64) (uint64, error) {
-	const longest, step = 2 * time.Second, 50 * time.Millisecond
-	last := before
-	for waited := time.Duration(0); ; waited += step {
-		now, err := r.sink.Received()
-		if err != nil || now.Frames-before >= sent || waited >= longest || now.Frames > before && now.Frames == last {
-			return now.Frames, err
-		}
-		last = now.Frames
-		time.Sleep(step)
 	}
 }
