@@ -86,10 +86,9 @@ func (l *Lab) awaitProbe(ctx context.Context, p Probe) error {
 func Sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
-		return nil
 	case <-ctx.Done():
-		return ctx.Err()
 	}
+	return ctx.Err()
 }
 
 // Poll is the usual pause of Await: a query of a process costs little.
