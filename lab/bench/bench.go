@@ -63,16 +63,13 @@ func Backend(mode lb.Forward, address netip.Addr) lb.Backend {
 	return b
 }
 
-// ClaimProcessor pins the calling thread to the last processor that it may use (the
-// first one has most of the machine's other work) with real-time priority, so that
+// ClaimProcessor pins the calling thread to the nth processor before the last one that it may
+// use (the first one has most of the machine's other work) with real-time priority, so that
 // other processes don't add to the measured time. The receivers' soft interrupts run on
 // the sender's processor. The claim ends with the thread. With only one processor
 // the priority stays ordinary: under load the kernel leaves packets to a thread of its own
 // (ksoftirqd), which would never run (Linux 6.1 lost all packets).
-func ClaimProcessor() error { return claimProcessor(0) }
-
-// claimProcessor claims the nth processor before the last one.
-func claimProcessor(nth int) error {
+func ClaimProcessor(nth int) error {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
 		return fmt.Errorf("processor affinity: %w", err)
@@ -115,7 +112,7 @@ func OnProcessors(n int, fn func(nth int) error) error {
 	for nth := range n {
 		threads.Go(func() error {
 			runtime.LockOSThread() // without an unlock the thread ends with the goroutine
-			err := claimProcessor(nth)
+			err := ClaimProcessor(nth)
 			claimed.Done()
 			claimed.Wait()
 			if err != nil {

@@ -39,7 +39,7 @@ func TestOnlyProcessorKeepsOrdinaryPriority(t *testing.T) {
 				one.Set(cpu)
 			}
 		}
-		if err := errors.Join(unix.SchedSetaffinity(0, &one), ClaimProcessor()); err != nil {
+		if err := errors.Join(unix.SchedSetaffinity(0, &one), ClaimProcessor(0)); err != nil {
 			return err
 		}
 		attr, err := unix.SchedGetAttr(0, 0)

@@ -4,6 +4,7 @@ package forward
 
 import (
 	"fmt"
+	"net/netip"
 	"strconv"
 
 	"fairlead.io/fairlead/internal/lb"
@@ -38,13 +39,19 @@ type conditions struct {
 	size string
 	// tagged is set for the scenarios of the Kakao paper.
 	tagged bool
+	// two is set if two processors have a sender, the device and a sink each.
+	two bool
 }
+
+// onTwo are the devices that are measured on two processors.
+var onTwo = []string{l2dsrDevice, natDevice, iptablesDevice}
 
 // The conditions of claims.
 var (
 	small       = conditions{protocol: lb.UDP, flows: establishedFlows, size: "64"}
 	larger      = conditions{protocol: lb.UDP, flows: establishedFlows, size: "128"}
 	smallAndNew = conditions{protocol: lb.UDP, flows: newFlows, size: "64"}
+	smallOnTwo  = conditions{protocol: lb.UDP, flows: establishedFlows, size: "64", two: true}
 )
 
 // scenario is the conditions of the Kakao paper's scenarios.
@@ -52,12 +59,13 @@ func scenario(protocol lb.Protocol, size string) conditions {
 	return conditions{protocol: protocol, flows: scenarioFlows, size: size, tagged: true}
 }
 
-// cases are groups of conditions that are compared: these sizes, and of the smallest ones also new
-// flows and TCP; then the scenarios, in both protocols.
+// cases are groups of conditions that are compared: these sizes, and of the smallest ones also two
+// processors, new flows and TCP; then the scenarios, in both protocols.
 func cases(sizes, scenarioSizes []string) (all [][]conditions) {
 	for _, size := range sizes {
 		all = append(all, []conditions{{protocol: lb.UDP, flows: establishedFlows, size: size}})
 	}
+	all[0] = append(all[0], smallOnTwo)
 	all = append(all, []conditions{smallAndNew}, []conditions{{protocol: lb.TCP, flows: establishedFlows, size: "64"}})
 	for _, size := range scenarioSizes {
 		all = append(all, []conditions{scenario(lb.UDP, size), scenario(lb.TCP, size)})
@@ -71,7 +79,11 @@ func (c conditions) String() string {
 	if mixes[size] == (wire.Mix{}) {
 		size += " bytes"
 	}
-	return fmt.Sprintf("%s, %s, %d flows", c.traffic(), size, c.flows)
+	text := fmt.Sprintf("%s, %s, %d flows", c.traffic(), size, c.flows)
+	if c.two {
+		text = "two processors, " + text
+	}
+	return text
 }
 
 // cell is the name of the cell of a device.
@@ -99,10 +111,12 @@ func (c conditions) labels(d device) map[string]string {
 	return map[string]string{"device": d.name, "traffic": c.traffic(), "frame": c.size, "flows": strconv.Itoa(c.flows), "state": state}
 }
 
-// load is the packets for a device.
-func (c conditions) load(d device) wire.Load {
+// load is the packets for a device on its nth processor.
+func (c conditions) load(d device, nth int) wire.Load {
+	client := clients.As4()
+	client[1] += byte(nth)
 	l := wire.Load{
-		Destination: deviceMAC, Source: routerMAC, Client: clients, VIP: d.vip(c.protocol, 0),
+		Destination: deviceMAC, Source: routerMAC, Client: netip.AddrFrom4(client), VIP: d.vip(c.protocol, 0),
 		VIPs: max(1, d.vips), Flows: c.flows, Mix: mixes[c.size], SYN: c.protocol == lb.TCP,
 	}
 	if size, err := strconv.Atoi(c.size); err == nil {

@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 
 	"fairlead.io/fairlead/internal/dataplane"
@@ -99,7 +101,13 @@ func devices() []device {
 
 // in reports whether the device is measured under these conditions.
 func (d device) in(c conditions) bool {
-	return d.role == netlab.Client || c.tagged == (d.hosts > 0 || d.name == iptables128)
+	switch {
+	case c.two:
+		return runtime.NumCPU() > 1 && slices.Contains(onTwo, d.name)
+	case d.role == netlab.Client:
+		return true
+	}
+	return c.tagged == (d.hosts > 0 || d.name == iptables128)
 }
 
 // vip is VIP i of a protocol.

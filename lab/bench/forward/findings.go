@@ -24,8 +24,12 @@ func (f findings) report(r *bench.Report) error {
 	for _, c := range slices.Concat(f.cases...) {
 		for _, d := range f.devices {
 			labels := c.labels(d)
+			if c.two {
+				r.Add("throughput_two_processors", "packets/s", f.rate(c, d.name), labels)
+				continue
+			}
 			r.Add("throughput", "packets/s", f.rate(c, d.name), labels)
-			load := c.load(d)
+			load := c.load(d, 0)
 			r.Add("layer2_rate", "Gbit/s", f.bits(c, d.name, load.MeanSize()), labels)
 			r.Add("layer1_rate", "Gbit/s", f.bits(c, d.name, load.MeanSize()+onTheWire), labels)
 			r.Add("lost", "share", f.lost(c, d.name), labels)
@@ -41,7 +45,7 @@ func (f findings) report(r *bench.Report) error {
 			return err
 		}
 	}
-	return r.Compare(slices.Concat(f.claims(), f.scenarioClaims())...)
+	return r.Compare(slices.Concat(f.claims(), f.scenarioClaims(), f.twoProcessors())...)
 }
 
 func (f findings) claims() []bench.Comparison {
@@ -72,6 +76,15 @@ func (f findings) scenarioClaims() (all []bench.Comparison) {
 		atLeast(5, "scenario_b_over_iptables_64", f.rate(udp, scenarioB), f.rate(udp, iptables128), "L2 DSR throughput with 128 VIPs and 4,000 servers over iptables DNAT's with 128 rules, 64 bytes, established UDP flows"))
 	both.Target = bench.AtMost(1.05)
 	return append(all, both)
+}
+
+// twoProcessors compares two processors with one.
+func (f findings) twoProcessors() (all []bench.Comparison) {
+	for _, device := range onTwo {
+		all = append(all, bench.Comparison{Name: "two_processors_over_one_" + device, A: f.rate(smallOnTwo, device), B: f.rate(small, device)})
+	}
+	return append(all, atLeast(2.5, "l2dsr_over_iptables_on_two", f.rate(small, l2dsrDevice), f.rate(smallOnTwo, iptablesDevice),
+		"L2 DSR throughput on one processor over iptables DNAT's on two, 64 bytes, 1024 established UDP flows"))
 }
 
 // atLeast is a claim about the ratio of a to b.

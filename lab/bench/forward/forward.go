@@ -24,6 +24,7 @@ import (
 
 	"fairlead.io/fairlead/lab/bench"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/lab/wire"
 )
 
 // Config configures Run.
@@ -152,7 +153,11 @@ func (p plan) cell(cfg Config, c conditions, t *testbed, table *connectionTable)
 					}
 					warmUp = max(warmUp, p.fill)
 				}
-				if err := r.open(c.load(t.device)); err != nil {
+				loads := []wire.Load{c.load(t.device, 0)}
+				if c.two {
+					loads = append(loads, c.load(t.device, 1))
+				}
+				if err := r.open(loads...); err != nil {
 					return err
 				}
 				_, err := r.send(0) // says how many frames a duration takes
@@ -161,12 +166,7 @@ func (p plan) cell(cfg Config, c conditions, t *testbed, table *connectionTable)
 				}
 				return err
 			},
-			Remove: func(context.Context) error {
-				if r.sender == nil {
-					return nil
-				}
-				return r.sender.Close()
-			},
+			Remove: func(context.Context) error { return r.close() },
 		},
 		Measure: func(ctx context.Context) (rate, error) {
 			if err := netlab.Sleep(ctx, cfg.Pause); err != nil {

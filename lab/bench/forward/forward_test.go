@@ -40,7 +40,7 @@ func smallPlan(devices []device) plan {
 	return plan{
 		devices: devices, rounds: 2, warmUp: time.Millisecond, duration: time.Millisecond,
 		cases: [][]conditions{
-			{small}, {{protocol: lb.TCP, flows: establishedFlows, size: "1510"}}, {smallAndNew},
+			{small, smallOnTwo}, {{protocol: lb.TCP, flows: establishedFlows, size: "1510"}}, {smallAndNew},
 			{scenario(lb.UDP, "imix"), scenario(lb.TCP, "imix-rate")},
 		},
 	}

@@ -4,9 +4,12 @@ package forward
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"fairlead.io/fairlead/lab/bench"
 	"fairlead.io/fairlead/lab/wire"
@@ -28,18 +31,34 @@ type rate struct {
 // run sends one load to the device.
 type run struct {
 	*testbed
-	sender *wire.Sender
-	// perFrame is the time of a frame in the last measurement, in nanoseconds.
-	perFrame float64
+	// senders are one on each processor, and perFrame their times of a frame in the last
+	// measurement, in nanoseconds.
+	senders  []*wire.Sender
+	perFrame []float64
 }
 
-// open makes the sender.
-func (r *run) open(load wire.Load) error {
-	return bench.OnInterface(r.lab, testerHost, deviceInterface, func(dev *net.Interface) (err error) {
-		r.sender, err = wire.NewSender(dev.Index, load)
-		r.perFrame = float64(longestStep)
-		return err
+// open makes a sender for each load.
+func (r *run) open(loads ...wire.Load) error {
+	r.perFrame = make([]float64, len(loads))
+	return bench.OnInterface(r.lab, testerHost, deviceInterface, func(dev *net.Interface) error {
+		for nth, load := range loads {
+			sender, err := wire.NewSender(dev.Index, load)
+			if err != nil {
+				return err
+			}
+			r.senders, r.perFrame[nth] = append(r.senders, sender), float64(longestStep)
+		}
+		return nil
 	})
+}
+
+// close frees the senders.
+func (r *run) close() error {
+	var errs []error
+	for _, s := range r.senders {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // measure sends for about d and returns the means of its steps.
@@ -59,41 +78,62 @@ func (r *run) measure(ctx context.Context, d time.Duration) (mean rate, err erro
 	return mean, nil
 }
 
-// send sends for about d and counts the frames that arrive.
+// send sends for about d, on all processors at once, and counts the frames that arrive.
 func (r *run) send(d time.Duration) (found rate, err error) {
-	err = r.lab.Do(testerHost, func() error {
-		if err := bench.ClaimProcessor(); err != nil {
-			return err
-		}
-		before, err := r.received(0, 0)
+	sentBefore, err := r.sent()
+	if err != nil {
+		return rate{}, err
+	}
+	before, err := r.received(0, 0)
+	if err != nil {
+		return rate{}, err
+	}
+	var processors errgroup.Group
+	for nth, sender := range r.senders {
+		frames := max(firstFrames, int(float64(d)/r.perFrame[nth]))
+		processors.Go(func() error {
+			return r.lab.Do(testerHost, func() error {
+				err := bench.ClaimProcessor(nth)
+				if err == nil {
+					r.perFrame[nth], err = sender.Send(frames)
+				}
+				return err
+			})
+		})
+	}
+	if err := processors.Wait(); err != nil {
+		return rate{}, err
+	}
+	sent, err := r.sent()
+	if err != nil {
+		return rate{}, err
+	}
+	sent -= sentBefore
+	received, err := r.received(before, sent)
+	if err != nil {
+		return rate{}, err
+	}
+	if received == before {
+		return rate{}, fmt.Errorf("none of %d frames came through", sent)
+	}
+	share := float64(received-before) / float64(sent)
+	for _, perFrame := range r.perFrame {
+		found.PerSecond += 1e9 / perFrame * share
+	}
+	found.Lost = 1 - share
+	return found, nil
+}
+
+// sent is the number of frames that all senders have sent.
+func (r *run) sent() (sum uint64, err error) {
+	for _, s := range r.senders {
+		n, err := s.Sent()
 		if err != nil {
-			return err
+			return 0, err
 		}
-		sent, err := r.sender.Sent()
-		if err != nil {
-			return err
-		}
-		if r.perFrame, err = r.sender.Send(max(firstFrames, int(float64(d)/r.perFrame))); err != nil {
-			return err
-		}
-		total, err := r.sender.Sent()
-		if err != nil {
-			return err
-		}
-		sent = total - sent
-		received, err := r.received(before, sent)
-		if err != nil {
-			return err
-		}
-		received -= before
-		if received == 0 {
-			return fmt.Errorf("none of %d frames came through", sent)
-		}
-		share := float64(received) / float64(sent)
-		found = rate{PerSecond: 1e9 / r.perFrame * share, Lost: 1 - share}
-		return nil
-	})
-	return found, err
+		sum += n
+	}
+	return sum, nil
 }
 
 // received returns how many frames have arrived, when those that were sent after the first ones

@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"os"
 
+	"github.com/safchain/ethtool"
+
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/bench"
@@ -78,6 +80,9 @@ func (t *testbed) build(ctx context.Context, labs netlab.Labs) (err error) {
 	if t.lab, err = labs.Up(ctx, fmt.Sprintf("forward-%d-%s", os.Getpid(), t.device.name), t.device.topology()); err != nil {
 		return err
 	}
+	if t.device.in(smallOnTwo) {
+		err = t.addQueues()
+	}
 	host, end := testerHost, deviceInterface
 	switch {
 	case t.device.start == nil:
@@ -85,7 +90,7 @@ func (t *testbed) build(ctx context.Context, labs netlab.Labs) (err error) {
 	case t.device.pods:
 		end = podInterface
 	}
-	if t.device.start != nil {
+	if err == nil && t.device.start != nil {
 		err = bench.OnInterface(t.lab, deviceHost, deviceInterface, func(dev *net.Interface) error {
 			t.plane, err = t.device.start(ctx, t, dev.Index)
 			return err
@@ -99,6 +104,27 @@ func (t *testbed) build(ctx context.Context, labs netlab.Labs) (err error) {
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("device %s: %w", t.device.name, err), t.remove(context.WithoutCancel(ctx)))
+	}
+	return nil
+}
+
+// addQueues gives both ends of the link a queue for each of two processors. The number of sending
+// queues may not exceed the other end's receiving ones.
+func (t *testbed) addQueues() error {
+	for _, channels := range []ethtool.Channels{{RxCount: 2, TxCount: 1}, {RxCount: 2, TxCount: 2}} {
+		for _, host := range []string{testerHost, deviceHost} {
+			err := t.lab.Do(host, func() error {
+				tool, err := ethtool.NewEthtool()
+				if err == nil {
+					_, err = tool.SetChannels(deviceInterface, channels)
+					tool.Close()
+				}
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("%s: queues: %w", host, err)
+			}
+		}
 	}
 	return nil
 }
