@@ -45,9 +45,12 @@ type BGPRouter struct {
 // FRR makes a host run bgpd, zebra and bfdd, for "vtysh --vty_socket DIRECTORY". BFD
 // monitors neighbours also without a BGP session, so that the loss of one that has just
 // returned is detected at once.
-func (r BGPRouter) FRR(h *Host) {
+func (r BGPRouter) FRR(h *Host) { frr(h, render("bgpd.conf", r)) }
+
+// frr makes a host run bgpd with a configuration, zebra and bfdd.
+func frr(h *Host, bgpd string) {
 	h.Owner = frrUser
-	h.Files = map[string]string{"zebra.conf": "", "bfdd.conf": render("bfdd.conf", nil), "bgpd.conf": render("bgpd.conf", r)}
+	h.Files = map[string]string{"zebra.conf": "", "bfdd.conf": render("bfdd.conf", nil), "bgpd.conf": bgpd}
 	h.Processes = append(h.Processes,
 		zebra(),
 		afterZebra(realtime(frrDaemon("bfdd", "--bfdctl", workingFolder+"bfdd.sock"))),

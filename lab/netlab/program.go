@@ -25,6 +25,7 @@ var install = map[string]string{
 	"nft":      "Debian package nftables",
 	"nginx":    "Debian package nginx",
 	"tc":       "Debian package iproute2",
+	"vtysh":    "Debian package frr",
 	"wrk":      "Debian package wrk",
 }
 

@@ -187,18 +187,18 @@ func (s *site) server(d *drawing, n int) {
 	number := serverNumber + n
 	h := Host{
 		Name: name, Role: Server,
-		Loopback:  s.vips(),
-		Overlays:  s.serverDevices(n),
-		Routes:    defaultRoutes(s.network()),
-		Files:     map[string]string{nginxConfig: nginxText(name, s.serverPort(webPort))},
-		Processes: []Process{nginx(), echo(name, s.vips())},
+		Loopback: s.vips(),
+		Overlays: s.serverDevices(n),
+		Routes:   defaultRoutes(s.network()),
+		Files:    map[string]string{nginxConfig: nginxText(name, s.serverPort(webPort))},
 	}
-	switch {
-	case s.Forward.Translates():
-		h.Loopback = nil
-		h.Processes[1] = echo(name, addresses(serviceNetwork, number))
-	case len(s.EchoPorts) > 0:
-		h.Processes = []Process{echo(name, vips(), s.EchoPorts...)}
+	served := s.vips()
+	if s.Forward.Translates() {
+		h.Loopback, served = nil, addresses(serviceNetwork, number)
+	}
+	h.Processes = []Process{nginx(), echo(name, served)}
+	if len(s.EchoPorts) > 0 {
+		h.Processes = []Process{echo(name, served, s.EchoPorts...)}
 	}
 	if s.overlay != nil {
 		number = s.overlay.serverEnd(n)

@@ -129,24 +129,11 @@ func draw(of subject) (topology netlab.Topology, err error) {
 			}}}
 			n++
 		case h.Role == netlab.Balancer && of.kernel:
-			h.Role, h.Agent, h.Processes, h.Socket, h.Rules = netlab.Router, nil, nil, "", fmt.Sprintf(rules, web.Backends[0].Address, web.Backends[1].Address)
+			h.KubeProxy(services)
 		}
 	}
 	return topology, nil
 }
-
-// rules are kube-proxy's for services with externalTrafficPolicy Cluster, in short.
-const rules = `table ip proxy {
-	chain prerouting {
-		type nat hook prerouting priority dstnat
-		ip daddr 10.1.1.1 tcp dport { 8081, 8082 } dnat to numgen random mod 2 map { 0 : %s, 1 : %s }
-	}
-	chain postrouting {
-		type nat hook postrouting priority srcnat
-		masquerade
-	}
-}
-`
 
 // step is the time in which a portion of the flood is sent, minRate the rate at which a
 // portion is as large as wire.Sender wants it.
