@@ -5,6 +5,7 @@ package bench
 import (
 	"fmt"
 	"net"
+	"slices"
 	"testing"
 	"time"
 )
@@ -27,14 +28,14 @@ func TestFlowMoves(t *testing.T) {
 			f.send()
 			f.take(fmt.Sprintf("server1 %d", n), time.Now())
 		}
-		if f.moved {
+		if len(f.moves) > 0 {
 			t.Fatalf("%s: moved before anything happened", name)
 		}
 		test.meanwhile(p)
 		f.send()
 		f.take("server2 4", time.Now())
-		if f.moved != test.moved || len(f.pending) != 0 {
-			t.Errorf("%s: moved is %v, %d pending", name, f.moved, len(f.pending))
+		if moved := len(f.moves) == 1; moved != test.moved || len(f.pending) != 0 {
+			t.Errorf("%s: moved is %v, %d pending", name, moved, len(f.pending))
 		}
 	}
 }
@@ -48,8 +49,8 @@ func TestFlowIgnoresLateAnswers(t *testing.T) {
 	for _, answer := range []string{"server1 2", "server2 1", "server2 2", "server2 99", "server2 x", "server2"} {
 		f.take(answer, time.Now())
 	}
-	if _, awaited := f.pending[3]; f.moved || f.server != "server1" || len(f.pending) != 1 || !awaited {
-		t.Errorf("moved %v, at %q, pending %v: want server1 and 3", f.moved, f.server, f.pending)
+	if _, awaited := f.pending[3]; len(f.moves) > 0 || f.server != "server1" || len(f.pending) != 1 || !awaited {
+		t.Errorf("moves %v, at %q, pending %v: want server1 and 3", f.moves, f.server, f.pending)
 	}
 }
 
@@ -104,3 +105,16 @@ func TestFlowLoss(t *testing.T) {
 type deaf struct{ net.Conn }
 
 func (deaf) Write(p []byte) (int, error) { return len(p), nil }
+
+// Moves count in the second in which they happen, and in the first one if that is before the phase.
+func TestFlowTimeline(t *testing.T) {
+	counts := newTally()
+	f := newFlow(deaf{}, NewPresence(nil), 0)
+	for _, after := range []time.Duration{-time.Second, 2500 * time.Millisecond, 2999 * time.Millisecond} {
+		f.moves = append(f.moves, counts.began.Add(after))
+	}
+	counts.flow(f)
+	if got := counts.counts; got.Moved != 1 || !slices.Equal(got.MovedAt, Timeline{1, 0, 2}) {
+		t.Errorf("%d flows moved, at %v, want one at 1, 0, 2", got.Moved, got.MovedAt)
+	}
+}

@@ -88,6 +88,7 @@ func (l *Load) Start(ctx context.Context, connections, flows int, short float64)
 		client(func(opened func()) error { return l.flow(ctx, l.target(n), opened) })
 	}
 	opening.Wait()
+	l.tally.begin()
 	if short > 0 {
 		l.clients.Go(func() error { return l.openShort(ctx, short) })
 	}
@@ -101,7 +102,7 @@ func (l *Load) Over() context.Context { return l.over }
 func (l *Load) Stop() (Counts, error) {
 	l.end()
 	err := l.clients.Wait()
-	return l.tally.counts, err
+	return l.tally.end(), err
 }
 
 func (l *Load) target(n int) *Destination { return &l.Targets[n%len(l.Targets)] }
@@ -192,7 +193,7 @@ func (l *Load) flow(ctx context.Context, s *Destination, opened func()) error {
 			opened()
 			l.pause(DatagramPace)
 		}
-		if f.moved {
+		if len(f.moves) > 0 {
 			l.Progress("moved: udp %s to %s after %s of silence", conn.LocalAddr(), s.VIP, f.silence)
 		}
 		if lost, n := slices.Sorted(maps.Keys(f.pending)), l.tally.flow(f); len(lost) > 0 && n <= maxReports {

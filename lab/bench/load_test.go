@@ -59,6 +59,9 @@ func TestLoadReplacesBrokenConnections(t *testing.T) {
 	if seen.broken[unopened] != 1 || seen.TCPBroken() != 1 || seen.Connections != 2 || seen.Lines == 0 {
 		t.Errorf("one of two can't be opened: %+v", seen)
 	}
+	if seen.BrokenAt[0] != 1 || len(seen.BrokenAt) != len(seen.MovedAt) {
+		t.Errorf("timelines %v and %v, want one connection broken in the first second", seen.BrokenAt, seen.MovedAt)
+	}
 }
 
 // An interrupted load returns no result.

@@ -53,6 +53,8 @@ type Result struct {
 	Labels map[string]string `json:"labels"`
 	// Distribution is set for quantities with many measurements.
 	Distribution *Distribution `json:"distribution,omitempty"`
+	// Timeline has the counts of each second of a phase, if they are known.
+	Timeline Timeline `json:"timeline,omitempty"`
 }
 
 // NewReport returns an empty report about this machine, started now. The commit is
@@ -243,6 +245,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 		if m.Distribution != nil {
 			fmt.Fprintf(t, "\n%s %s\n", m.Name, conditions(m.Labels))
 			m.Distribution.write(t, m.Unit)
+		}
+		if m.Timeline != nil && m.Max > 0 {
+			fmt.Fprintf(t, "\n%s by second: %v\n", m.Name, m.Timeline)
 		}
 	}
 	return t.Flush()

@@ -145,9 +145,9 @@ type flow struct {
 	server   string
 	newest   int
 	answered time.Time
-	// moved is set when another server answers though the last one is still
-	// configured, and silence is how long the flow had sent nothing before that.
-	moved   bool
+	// moves are the times when another server answered though the last one was still
+	// configured, and silence is how long the flow had sent nothing before the last one.
+	moves   []time.Time
 	silence time.Duration
 	// last is when the newest datagram was sent, pause the time before that.
 	last  time.Time
@@ -204,7 +204,7 @@ func (f *flow) take(answer string, now time.Time) {
 		return
 	}
 	if f.server != "" && server != f.server && f.servers.lasted(f.server, f.answered) {
-		f.moved, f.silence = true, f.pause
+		f.moves, f.silence = append(f.moves, now), f.pause
 	}
 	f.server, f.newest, f.answered = server, number, now
 }

@@ -22,7 +22,24 @@ type Counts struct {
 	// still configured.
 	Flows, Moved    int
 	Datagrams, Lost int
+	// BrokenAt and MovedAt have a count for each second of the phase, the first one with all
+	// before it. A flow that moves again counts again.
+	BrokenAt, MovedAt Timeline
 }
+
+// Timeline counts events by second.
+type Timeline []int
+
+// extend makes the timeline reach a time after its beginning, whose second it returns.
+func (t *Timeline) extend(after time.Duration) (second int) {
+	second = max(0, int(after/time.Second))
+	for len(*t) <= second {
+		*t = append(*t, 0)
+	}
+	return second
+}
+
+func (t *Timeline) add(after time.Duration) { (*t)[t.extend(after)]++ }
 
 // TCPBroken is the number of connections that broke in any way.
 func (c Counts) TCPBroken() int {
@@ -35,8 +52,11 @@ func (c Counts) TCPBroken() int {
 
 // Report adds the counts; the suffix of their names distinguishes phases.
 func (c Counts) Report(r *Report, suffix string) {
-	add := func(name, unit string, n int) { r.Add(name+suffix, unit, Runs{float64(n)}, nil) }
-	add("tcp_broken", "connections", c.TCPBroken())
+	add := func(name, unit string, n int, timeline ...int) {
+		r.Add(name+suffix, unit, Runs{float64(n)}, nil)
+		r.Results[len(r.Results)-1].Timeline = timeline
+	}
+	add("tcp_broken", "connections", c.TCPBroken(), c.BrokenAt...)
 	for _, how := range breakages {
 		if n := c.broken[how]; n > 0 {
 			add("tcp_"+string(how), "connections", n)
@@ -45,7 +65,7 @@ func (c Counts) Report(r *Report, suffix string) {
 	if c.Died > 0 {
 		add("tcp_died", "connections", c.Died)
 	}
-	add("udp_moved", "flows", c.Moved)
+	add("udp_moved", "flows", c.Moved, c.MovedAt...)
 	add("packets_lost", "datagrams", c.Lost)
 	add("tcp_connections", "connections", c.Connections)
 	add("tcp_lines", "lines", c.Lines)
@@ -57,9 +77,26 @@ func (c Counts) Report(r *Report, suffix string) {
 type tally struct {
 	mu     sync.Mutex
 	counts Counts
+	began  time.Time // of the phase
 }
 
-func newTally() *tally { return &tally{counts: Counts{broken: map[breakage]int{}}} }
+func newTally() *tally { return &tally{counts: Counts{broken: map[breakage]int{}}, began: time.Now()} }
+
+// begin begins the phase.
+func (t *tally) begin() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.began = time.Now()
+}
+
+// end returns the counts at the end of the phase.
+func (t *tally) end() Counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts.BrokenAt.extend(time.Since(t.began))
+	t.counts.MovedAt.extend(time.Since(t.began))
+	return t.counts
+}
 
 // stream counts a connection that ended by a *brokenError or regularly. It returns
 // how many have broken so far.
@@ -70,6 +107,7 @@ func (t *tally) stream(lines int, err error) int {
 	t.counts.Lines += lines
 	if broken, ok := errors.AsType[*brokenError](err); ok {
 		t.counts.broken[broken.how]++
+		t.counts.BrokenAt.add(time.Since(t.began))
 	}
 	return t.counts.TCPBroken()
 }
@@ -90,8 +128,11 @@ func (t *tally) flow(f *flow) int {
 	t.counts.Flows++
 	t.counts.Datagrams += f.sent
 	t.counts.Lost += len(f.pending)
-	if f.moved {
+	if len(f.moves) > 0 {
 		t.counts.Moved++
+	}
+	for _, at := range f.moves {
+		t.counts.MovedAt.add(at.Sub(t.began))
 	}
 	return t.counts.Lost
 }
