@@ -42,11 +42,12 @@ type line struct {
 	Name string `yaml:"name"`
 	// Hue selects the colour and the shape of the marks.
 	Hue int `yaml:"hue"`
-	// Measure gives a point for each label By of the x axis, or a Distribution.
+	// Measure gives a point for each label By of the x axis, a Distribution, or a Timeline.
 	Measure      *measure `yaml:"measure"`
 	By           string   `yaml:"by"`
 	Unit         float64  `yaml:"unit"`
 	Distribution bool     `yaml:"distribution"`
+	Timeline     bool     `yaml:"timeline"`
 	// Points are by names of the x axis or of rows.
 	Points map[string]*measure `yaml:"points"`
 	// Paper refers to an item with the Series, divided by Over.

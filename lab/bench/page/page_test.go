@@ -232,7 +232,7 @@ func TestFields(t *testing.T) {
 			t.Errorf("%s: %d lines have points, want %d", ch.Title, len(ch.Lines), lines[ch.Title])
 		}
 		for _, l := range ch.Lines {
-			if l.Measure != nil && !l.Distribution && len(l.drawn) != len(ch.X.Names) {
+			if l.Measure != nil && !l.Distribution && !l.Timeline && len(l.drawn) != len(ch.X.Names) {
 				t.Errorf("%s: %s has %d points, want %d", ch.Title, l.Name, len(l.drawn), len(ch.X.Names))
 			}
 		}
@@ -250,6 +250,7 @@ func fakes() reports {
 			{Name: "wrong", Unit: "tables", Median: 0, Labels: map[string]string{"router": "x"}},
 			{Name: "wrong", Unit: "tables", Median: 1, Min: 1, Max: 2, Labels: map[string]string{"router": "y"}},
 			{Name: "delay", Unit: "ms", Median: 5, Min: 1, Max: 90, Distribution: &bench.Distribution{P99: 70}},
+			{Name: "broken", Unit: "connections", Median: 7, Timeline: bench.Timeline{0, 7, 0}},
 		},
 		Verdicts: []bench.Verdict{{Claim: "lost", Value: 3}},
 	}}
@@ -300,6 +301,15 @@ func TestRange(t *testing.T) {
 	v, err := m.read(fakes())
 	if err != nil || v.low != 0.5 || v.high != 1 || v.Range() != "0.5 – 1" {
 		t.Errorf("%+v, error %v, want 0.5 to 1", v, err)
+	}
+}
+
+// A timeline has a point for each second.
+func TestTimeline(t *testing.T) {
+	l := line{Timeline: true, Measure: &measure{Report: "fake", Result: "broken"}}
+	l.compute(&chart{}, fakes(), nil)
+	if want := []point{{0, 0, 0, 0}, {1, 7, 7, 7}, {2, 0, 0, 0}}; !slices.Equal(l.drawn, want) {
+		t.Errorf("points %v, want %v", l.drawn, want)
 	}
 }
 

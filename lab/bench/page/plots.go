@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"fairlead.io/fairlead/lab/bench"
 )
 
 //go:embed plots.yaml
@@ -45,8 +47,8 @@ func (l *line) compute(ch *chart, reports reports, papers *catalogue) {
 	switch {
 	case l.Paper != "":
 		l.quote(papers)
-	case l.Distribution:
-		l.distribute(reports)
+	case l.Distribution, l.Timeline:
+		l.follow(reports)
 	}
 	for i, name := range slices.Concat(ch.X.Names, ch.Rows) {
 		m := l.Points[name]
@@ -83,26 +85,36 @@ func (l *line) quote(papers *catalogue) {
 	}
 }
 
-// distribute adds the share of measurements up to each value.
-func (l *line) distribute(reports reports) {
+// follow adds the parts of one result.
+func (l *line) follow(reports reports) {
 	r := reports[l.Measure.Report]
 	if r == nil {
 		return
 	}
 	found := r.find(l.Measure.Result, l.Measure.Where)
-	if len(found) != 1 || found[0].Distribution == nil {
-		return
+	switch {
+	case len(found) != 1:
+	case l.Timeline:
+		for second, n := range found[0].Timeline {
+			l.add(float64(second), exactly(float64(n), ""), 1)
+		}
+	case found[0].Distribution != nil:
+		l.distribute(found[0])
 	}
+}
+
+// distribute adds the share of measurements up to each value.
+func (l *line) distribute(r *bench.Result) {
 	sum, count := 0.0, 0.0
-	for _, b := range found[0].Distribution.Buckets {
+	for _, b := range r.Distribution.Buckets {
 		count += float64(b.Count)
 	}
 	l.Name = fmt.Sprintf("%s (%.0f)", l.Name, count)
 	share := func(x float64) { l.add(x, exactly(sum/count, ""), 1) }
-	share(found[0].Min)
-	for _, b := range found[0].Distribution.Buckets {
+	share(r.Min)
+	for _, b := range r.Distribution.Buckets {
 		sum += float64(b.Count)
-		share(min(b.To, found[0].Max))
+		share(min(b.To, r.Max))
 	}
 }
 
