@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os/exec"
 	"strconv"
 	"time"
 
@@ -47,6 +48,14 @@ func Serve(lab *netlab.Lab, host, address string, handler http.Handler) (stop fu
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(listener) }()
 	return server.Close, nil
+}
+
+// IPTables is the native iptables if it is installed; the other one translates to nftables.
+func IPTables() string {
+	if _, err := exec.LookPath("iptables-legacy"); err == nil {
+		return "iptables-legacy"
+	}
+	return "iptables"
 }
 
 // Transport connects from a lab's host.

@@ -85,6 +85,21 @@ func Ratio(a, b Runs) (float64, error) {
 	return ratios.Median(), nil
 }
 
+// Correlation is Pearson's of two series of the same length: 1 if they rise together
+// in a straight line, 0 if one of them is constant.
+func Correlation(a, b Runs) float64 {
+	meanA, meanB := a.Sum()/float64(len(a)), b.Sum()/float64(len(b))
+	var both, ofA, ofB float64
+	for i := range a {
+		x, y := a[i]-meanA, b[i]-meanB
+		both, ofA, ofB = both+x*y, ofA+x*x, ofB+y*y
+	}
+	if ofA == 0 || ofB == 0 {
+		return 0
+	}
+	return both / math.Sqrt(ofA*ofB)
+}
+
 const (
 	// narrowest is the least width of a bucket: a microsecond of times in milliseconds.
 	narrowest = 1e-3

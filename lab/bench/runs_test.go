@@ -57,3 +57,18 @@ func TestDistributionCountsAll(t *testing.T) {
 		}
 	}
 }
+
+func TestCorrelation(t *testing.T) {
+	for _, c := range []struct {
+		a, b Runs
+		want float64
+	}{
+		{Runs{1, 2, 3}, Runs{10, 20, 30}, 1},
+		{Runs{1, 2, 3}, Runs{3, 2, 1}, -1},
+		{Runs{1, 2, 3}, Runs{5, 5, 5}, 0},
+	} {
+		if got := Correlation(c.a, c.b); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%v and %v: %g, want %g", c.a, c.b, got, c.want)
+		}
+	}
+}

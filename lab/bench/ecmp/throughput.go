@@ -6,13 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
 
 	"fairlead.io/fairlead/lab/bench"
@@ -36,12 +34,8 @@ const (
 	requestPadding = 900
 )
 
-const (
-	// warmUp is the time until all clients are connected, and wait for links.
-	warmUp = 1500 * time.Millisecond
-	// sampleTime is the time of one sample of the response.
-	sampleTime = time.Second
-)
+// sampleTime is the time of one sample of the response.
+const sampleTime = time.Second
 
 // throughput is a testbed with shaped links.
 type throughput struct {
@@ -85,9 +79,8 @@ func (t *throughput) measure(ctx context.Context) error {
 		default:
 			continue
 		}
-		// The queue takes all requests on the way: clients wait, and no packet is dropped.
-		if _, err := t.Run(ctx, "switch", "tc", "qdisc", "replace", "dev", h.Name, "root", "tbf", "rate", rate, "burst", "4k", "limit", "1m"); err != nil {
-			return fmt.Errorf("link to %s: %w", h.Name, err)
+		if err := bench.Shape(ctx, t.Lab, "switch", h.Name, rate); err != nil {
+			return err
 		}
 	}
 	// First the response: once the servers have changed, balancers record connections, and with
@@ -141,8 +134,8 @@ func (t *throughput) judgeSteady(rates map[[2]int]float64) error {
 	}
 	last := len(byBalancers) - 1
 	saturated := bench.Runs{rates[[2]int{1, 2 * serversPerBalancer}]}
-	t.report.Ratios["throughput_correlation"] = correlation(numbers, byBalancers)
-	t.report.Ratios["servers_correlation"] = correlation(servers, byServers)
+	t.report.Ratios["throughput_correlation"] = bench.Correlation(numbers, byBalancers)
+	t.report.Ratios["servers_correlation"] = bench.Correlation(servers, byServers)
 	t.report.Judge(fmt.Sprintf("%s: correlation of the requests a second and the number of balancers, each behind a link of %s/s", t.setting, balancerLink),
 		"dissertation, figure 6.2", bench.AtLeast(0.99), t.report.Ratios["throughput_correlation"])
 	t.report.Judge(fmt.Sprintf("%s: correlation of the requests a second and the number of servers, each behind a link of %s/s, below the balancers' limit", t.setting, serverLink),
@@ -166,7 +159,7 @@ func (t *throughput) judgeSteady(rates map[[2]int]float64) error {
 func (t *throughput) measureResponse(ctx context.Context) error {
 	var numbers, answers bench.Runs // of each second: balancers, and bytes to the client
 	length := time.Duration(t.plan.periods*t.plan.samples) * sampleTime
-	wrk, err := t.startRequests(ctx, throughputServers, 2*length+stepTimeout) // it is interrupted below
+	wrk, err := t.Wrk(ctx, clientHost, 2*length+stepTimeout, t.requests(throughputServers)...) // it is interrupted below
 	if err != nil {
 		return err
 	}
@@ -192,7 +185,7 @@ func (t *throughput) measureResponse(ctx context.Context) error {
 		t.report.Add("throughput_response", "requests/s", answers[from:from+t.plan.samples],
 			t.throughputLabels(int(numbers[from]), "period", period+1))
 	}
-	t.report.Ratios["response_correlation"] = correlation(numbers, answers)
+	t.report.Ratios["response_correlation"] = bench.Correlation(numbers, answers)
 	t.report.Judge(fmt.Sprintf("%s: correlation of each second's requests and the number of balancers in it, while that changes at random", t.setting),
 		"dissertation, figure 6.4", bench.AtLeast(0.9), t.report.Ratios["response_correlation"])
 	return nil
@@ -203,7 +196,7 @@ func (t *throughput) sampleResponse(ctx context.Context, numbers, answers *bench
 	random := t.config.random(3)
 	ticker := time.NewTicker(sampleTime)
 	defer ticker.Stop()
-	last, err := t.clientBytes()
+	last, _, err := bench.Bytes(t.Lab, clientHost)
 	if err != nil {
 		return err
 	}
@@ -219,7 +212,7 @@ func (t *throughput) sampleResponse(ctx context.Context, numbers, answers *bench
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			received, err := t.clientBytes()
+			received, _, err := bench.Bytes(t.Lab, clientHost)
 			if err != nil {
 				return err
 			}
@@ -230,18 +223,6 @@ func (t *throughput) sampleResponse(ctx context.Context, numbers, answers *bench
 		}
 	}
 	return nil
-}
-
-// clientBytes is the number of bytes that the client has received.
-func (t *throughput) clientBytes() (received uint64, err error) {
-	err = t.Do(clientHost, func() error {
-		link, err := netlink.LinkByName(t.State().Host(clientHost).Interfaces[0])
-		if err == nil {
-			received = link.Attrs().Statistics.RxBytes
-		}
-		return err
-	})
-	return received, err
 }
 
 // useServers configures all balancers with the first servers.
@@ -277,62 +258,29 @@ func (t *throughput) scale(ctx context.Context, number int) error {
 	return t.await(ctx, t.tables(t.fleet))
 }
 
-// request has the clients of so many servers send requests, and returns the number a second
-// after a time in which the queues of the links fill, and how many failed.
+// request has the clients of so many servers send requests, and returns the number a second and
+// how many failed.
 func (t *throughput) request(ctx context.Context, servers int, length time.Duration) (rate float64, failed int, err error) {
-	wrk, err := t.startRequests(ctx, servers, warmUp+length)
+	found, err := bench.Requests(ctx, t.Lab, clientHost, length, nil, t.requests(servers)...)
 	if err != nil {
 		return 0, 0, err
 	}
-	var received [4]uint64 // before, after the warm-up, after the length, at the end
-	var at [3]time.Time
-	for i, pause := range []time.Duration{0, warmUp, length} {
-		if err := netlab.Sleep(ctx, pause); err != nil {
-			return 0, 0, errors.Join(err, wrk.Kill())
-		}
-		if received[i], err = t.clientBytes(); err != nil {
-			return 0, 0, errors.Join(err, wrk.Kill())
-		}
-		at[i] = time.Now()
+	if found.Failed > 0 {
+		t.config.Log("%s: %d requests failed", t.setting, found.Failed)
 	}
-	result, err := wrk.Wait()
-	if err == nil {
-		received[3], err = t.clientBytes()
-	}
-	if err != nil {
-		return 0, 0, err
-	}
-	if result.Broken()+result.NotOK > 0 {
-		t.config.Log("%s: %s", t.setting, result)
-	}
-	share := float64(received[2]-received[1]) / float64(received[3]-received[0]) // all answers have the same size
-	return float64(result.Requests) * share / at[2].Sub(at[1]).Seconds(), result.Broken() + result.NotOK, nil
+	return found.PerSecond, found.Failed, nil
 }
 
-// startRequests starts the clients: each sends its next request when it has the answer.
-func (t *throughput) startRequests(ctx context.Context, servers int, length time.Duration) (*netlab.Wrk, error) {
-	url := "http://" + t.vips[ipv4].Addr().String() + "/"
-	return t.Wrk(ctx, clientHost, length, "--timeout", "10s", "-c", strconv.Itoa(clientsPerServer*servers),
-		"-H", "X-Padding: "+strings.Repeat("x", requestPadding), url)
+// requests are the arguments of wrk: each client sends its next request when it has the answer.
+func (t *throughput) requests(servers int) []string {
+	return []string{
+		"--timeout", "10s", "-c", strconv.Itoa(clientsPerServer * servers),
+		"-H", "X-Padding: " + strings.Repeat("x", requestPadding), "http://" + t.vips[ipv4].Addr().String() + "/",
+	}
 }
 
 func (t *throughput) throughputLabels(balancers int, name string, value int) map[string]string {
 	labels := t.setting.labels(ipv4)
 	labels["balancers"], labels[name] = strconv.Itoa(balancers), strconv.Itoa(value)
 	return labels
-}
-
-// correlation is Pearson's of two series of the same length: 1 if they rise together
-// in a straight line, 0 if one of them is constant.
-func correlation(a, b bench.Runs) float64 {
-	meanA, meanB := a.Sum()/float64(len(a)), b.Sum()/float64(len(b))
-	var both, ofA, ofB float64
-	for i := range a {
-		x, y := a[i]-meanA, b[i]-meanB
-		both, ofA, ofB = both+x*y, ofA+x*x, ofB+y*y
-	}
-	if ofA == 0 || ofB == 0 {
-		return 0
-	}
-	return both / math.Sqrt(ofA*ofB)
 }

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -89,7 +88,7 @@ func devices() []device {
 	return append(list,
 		fairlead(device{name: podsDevice, stateful: true, pods: true, rules: podRules}, lb.DSR),
 		fairlead(device{name: filteredDevice, stateful: true, pods: true, filtered: true, rules: podRules}, lb.DSR),
-		inKernel(device{name: iptablesDevice, programs: []string{iptables()}}, addIPTables),
+		inKernel(device{name: iptablesDevice, programs: []string{bench.IPTables()}}, addIPTables),
 		inKernel(device{name: nftablesDevice, rules: natRules}, nil),
 		inKernel(device{name: ipvsL2DSRDevice, onRequest: true}, openIPVS(lb.L2DSR)),
 		inKernel(device{name: ipvsNATDevice, onRequest: true}, openIPVS(lb.NAT)),
@@ -226,7 +225,7 @@ func addIPTables(ctx context.Context, t *testbed) (dataplane.DataPlane, error) {
 		vips = append(vips, t.device.vip(lb.UDP, i).Address.String())
 	}
 	for _, protocol := range []string{"udp", "tcp"} {
-		_, err := t.lab.Run(ctx, deviceHost, iptables(), "-w", "-t", "nat", "-A", "PREROUTING", "-d", strings.Join(vips, ","), "-p", protocol,
+		_, err := t.lab.Run(ctx, deviceHost, bench.IPTables(), "-w", "-t", "nat", "-A", "PREROUTING", "-d", strings.Join(vips, ","), "-p", protocol,
 			"--dport", "80", "-j", "DNAT", "--to-destination", fmt.Sprintf("%s-%s", firstBackend, lastBackend))
 		if err != nil {
 			return nil, err
@@ -255,11 +254,3 @@ const podRules = `table ip policy_bench {
 	}
 }
 `
-
-// iptables is the native one if it is installed; the other one translates to nftables.
-func iptables() string {
-	if _, err := exec.LookPath("iptables-legacy"); err == nil {
-		return "iptables-legacy"
-	}
-	return "iptables"
-}
