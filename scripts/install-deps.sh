@@ -135,6 +135,7 @@ want_group() {
 		want_group test-ci
 		want_group release
 		want_group openstack
+		want haproxy # which "fairlab bench http" compares with
 		want qemu-aarch64-static qemu-user-static # runs the image for arm64
 		want qemu-system-aarch64 qemu-system-arm
 		want_browser
@@ -198,7 +199,7 @@ install_missing() {
 	# machine's must not take their ports at the next boot just because a test needed
 	# the binary.
 	local package
-	for package in nginx frr bird2 exabgp keepalived prometheus containerd etcd-server mariadb-server; do
+	for package in nginx haproxy frr bird2 exabgp keepalived prometheus containerd etcd-server mariadb-server; do
 		[[ " ${missing[*]} " != *" $package "* ]] || disable "$(service_of "$package").service"
 	done
 }

@@ -36,7 +36,7 @@ removes what it made, and reports what it has measured so far.`,
 		Args: cobra.NoArgs,
 	}
 	all := []*measurement{
-		newBenchPacket(), newBenchForward(), newBenchHealth(), newBenchFlood(), newBenchLimit(), newBenchChurn(), newBenchECMP(),
+		newBenchPacket(), newBenchForward(), newBenchHTTP(), newBenchHealth(), newBenchFlood(), newBenchLimit(), newBenchChurn(), newBenchECMP(),
 		newBenchKubernetes(), newBenchAPI(), newBenchOpenStack(), newBenchLookups(),
 	}
 	for _, m := range all {

@@ -19,6 +19,7 @@ import (
 	"fairlead.io/fairlead/lab/bench/ecmp"
 	"fairlead.io/fairlead/lab/bench/flood"
 	"fairlead.io/fairlead/lab/bench/forward"
+	"fairlead.io/fairlead/lab/bench/http"
 	"fairlead.io/fairlead/lab/bench/kubernetes"
 	"fairlead.io/fairlead/lab/bench/limit"
 	"fairlead.io/fairlead/lab/bench/openstack"
@@ -178,6 +179,20 @@ table is enlarged during the run.`)
 			return nil, cli.Usage(err)
 		}
 		return forward.Run(ctx, cfg)
+	}
+	return m
+}
+
+func newBenchHTTP() *measurement {
+	m := newMeasurement("http", "Compare HTTP requests through Fairlead, the kernel and proxies",
+		`Measure small HTTP requests through Fairlead in each mode, through the kernel with
+rules of iptables, nftables and kube-proxy, and through nginx and HAProxy: the processor
+time of a request, of client, network, balancers and servers apart, and the requests a
+second of up to 40 servers over shaped links, which are about bytes only. A cell is called
+for example "cost, nat" or "throughput, nat, 8 servers". Without --quick it takes half an
+hour.`)
+	m.run = func(ctx context.Context, c bench.Config) (*bench.Report, error) {
+		return http.Run(ctx, http.Config{Config: c, Name: labName("http")})
 	}
 	return m
 }

@@ -138,6 +138,7 @@ func TestMissingPrograms(t *testing.T) {
 		"bench flood":                        {"fairlab (make build)", tables},
 		"bench limit":                        {server, "wrk (Debian package wrk)"},
 		"bench forward":                      {"iptables (Debian package iptables)", tables},
+		"bench http":                         {server, "wrk (Debian package wrk)", "haproxy (Debian package haproxy)", "tc (Debian package iproute2)", tables},
 		"demo":                               {server, "wrk (Debian package wrk)"},
 		"lab up ecmp --router frr --foreign": {server, "exabgp (Debian package exabgp)"},
 		"lab up cloud":                       {server},

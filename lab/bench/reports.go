@@ -33,6 +33,7 @@ const provider = "octavia/src"
 var measures = map[string][]string{
 	"packet":     {program},
 	"forward":    {program},
+	"http":       {program},
 	"churn":      {program, "internal/dataplane/xdp"},
 	"flood":      {program},
 	"limit":      {program},

@@ -36,12 +36,12 @@ func (l *Lab) awaitReady(ctx context.Context, t *Topology) error {
 			return errors.Join(l.unexpectedEnds(), err)
 		}
 	}
-	return l.awaitProbes(ctx, t.Probes)
+	return l.AwaitProbes(ctx, t.Probes)
 }
 
-// awaitProbes waits until all probes have been answered. The error names processes
+// AwaitProbes waits until all probes have been answered. The error names processes
 // that have ended, and the result of the last request.
-func (l *Lab) awaitProbes(ctx context.Context, probes []Probe) error {
+func (l *Lab) AwaitProbes(ctx context.Context, probes []Probe) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	for _, p := range probes {

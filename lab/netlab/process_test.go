@@ -95,13 +95,13 @@ func TestSignalKillAndRestart(t *testing.T) {
 	if err := other.Signal(ctx, "server1", "nginx", unix.SIGCONT); err == nil {
 		t.Error("signalled what doesn't run")
 	}
-	if err := lab.awaitProbes(ctx, nil); err != nil {
+	if err := lab.AwaitProbes(ctx, nil); err != nil {
 		t.Errorf("what was killed on purpose is complained about: %v", err)
 	}
 	if err := lab.Restart(ctx, "server1", "nginx"); err != nil {
 		t.Fatal(err)
 	}
-	if err := lab.awaitProbes(ctx, []Probe{probe}); err != nil {
+	if err := lab.AwaitProbes(ctx, []Probe{probe}); err != nil {
 		t.Error(err)
 	}
 	if err := lab.Restart(ctx, "server1", "nginx"); err == nil || !strings.Contains(err.Error(), "runs already") {
@@ -122,7 +122,7 @@ func TestCutAndMend(t *testing.T) {
 	if err := lab.Mend("server1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := lab.awaitProbes(t.Context(), []Probe{probe}); err != nil {
+	if err := lab.AwaitProbes(t.Context(), []Probe{probe}); err != nil {
 		t.Error(err)
 	}
 	if err := lab.Cut("client"); err == nil || !strings.Contains(err.Error(), "not on a switch") {

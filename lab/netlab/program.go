@@ -19,6 +19,7 @@ var install = map[string]string{
 	fairlab:    "make build",
 	fairlead:   "make build",
 	"gobgpd":   "make gobgpd",
+	"haproxy":  "Debian package haproxy",
 	"ip":       "Debian package iproute2",
 	"iptables": "Debian package iptables",
 	"mariadbd": "Debian package mariadb-server",

@@ -94,7 +94,7 @@ func devices() []device {
 		inKernel(device{name: ipvsNATDevice, onRequest: true}, openIPVS(lb.NAT)),
 		fairlead(device{name: scenarioA, hosts: 255}, lb.L2DSR),
 		fairlead(device{name: scenarioB, vips: 128, hosts: 4000}, lb.L2DSR),
-		inKernel(device{name: iptables128, vips: 128, programs: []string{iptables()}}, addIPTables),
+		inKernel(device{name: iptables128, vips: 128, programs: []string{bench.IPTables()}}, addIPTables),
 	)
 }
 

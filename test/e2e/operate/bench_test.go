@@ -4,6 +4,7 @@ package operate_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -193,5 +194,35 @@ func TestBenchLimit(t *testing.T) {
 	}
 	if len(report.Verdicts) != 2 {
 		t.Errorf("%d verdicts, want one for each mode", len(report.Verdicts))
+	}
+}
+
+// The measurement of requests runs from the labs to the report, in small: each part of the
+// network takes processor time, and all parts together no more than there is.
+func TestBenchHTTP(t *testing.T) {
+	report := runBench(t, "http", "--quick", "--cell", "^cost, (nat|nginx)$|^throughput, nat, 8 ")
+	cost, rate := map[string]float64{}, map[string]float64{}
+	for _, r := range report.Results {
+		switch r.Name {
+		case "cost":
+			if r.Min <= 0 {
+				t.Errorf("cost of %v: %g", r.Labels, r.Min)
+			}
+			cost[r.Labels["way"]] += r.Median
+		case "rate", "throughput":
+			rate[r.Name+" "+r.Labels["way"]] = r.Median
+		}
+	}
+	for _, way := range []string{"l2dsr", "nat", "iptables", "nginx"} { // two are references
+		busy := cost[way] / 1e6 * rate["rate "+way]
+		if busy <= 0 || busy > float64(runtime.NumCPU())*1.1 {
+			t.Errorf("%s: %.1f requests a second take %.2f processors", way, rate["rate "+way], busy)
+		}
+	}
+	if rate["throughput nat"] <= 0 {
+		t.Error("no throughput of nat")
+	}
+	if len(report.Verdicts) == 0 || !report.Verdicts[0].Holds {
+		t.Errorf("verdicts %+v, want first that no request failed", report.Verdicts)
 	}
 }
