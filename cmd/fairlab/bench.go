@@ -60,7 +60,7 @@ type measurement struct {
 
 func newMeasurement(name, short, long string) *measurement {
 	m := &measurement{name: name, short: short, long: long, flags: pflag.NewFlagSet(name, pflag.ContinueOnError), reduced: map[string]func(){}}
-	m.flags.BoolVar(&m.quick, "quick", false, "measure less, in under a minute")
+	m.flags.BoolVar(&m.quick, "quick", false, "measure less, in a minute or two")
 	m.flags.StringVar(&m.cell, "cell", "", "measure only the cells whose names match this regular expression")
 	m.flags.StringVar(&m.resume, "resume", "", "continue the incomplete report in this file, written by -o json with the same flags")
 	return m
@@ -149,7 +149,7 @@ they lack: a program, a cluster, or OpenStack. With a cluster they are all but O
     go run ./test/cluster/up bin/fairlab bench all FOLDER`,
 		Args: cobra.ExactArgs(1),
 	}
-	cmd.Flags().BoolVar(&quick, "quick", false, "measure less, each bench in under a minute")
+	cmd.Flags().BoolVar(&quick, "quick", false, "measure less, each bench in a minute or two")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := os.MkdirAll(args[0], 0o755); err != nil {
 			return err

@@ -57,11 +57,12 @@ found by what was read before it.`)
 func newBenchChurn() *measurement {
 	var cfg churn.Config
 	m := newMeasurement("churn", "Change backends at random under live connections and count what breaks",
-		`Change backends at random under live connections and count what breaks. In a lab
-of three balancers one of them is lost while no backend changes; servers are added,
-removed, drained and re-weighted; once more while servers are killed and started
-again, which health checks detect; and once more while one of the balancers is
-lost. Without --quick it takes some minutes.`)
+		`Change backends at random under live connections and count what breaks. In labs of
+three balancers one of them is lost, and joins again, while no backend changes;
+servers are added, removed, drained and re-weighted; once more while one of the
+balancers is lost; and once more while servers are killed and started again, which
+health checks detect. All but the last are measured again with nodes that forward as
+with kube-proxy. Without --quick it takes a quarter of an hour.`)
 	m.number(&cfg.Connections, "connections", 3000, 600, "TCP connections that are open all the time")
 	m.number(&cfg.Changes, "changes", 1000, 80, "changes of backends")
 	m.seed(&cfg.Seed)

@@ -132,7 +132,7 @@ func TestMissingPrograms(t *testing.T) {
 		tables = "nft (Debian package nftables)"
 	)
 	for command, want := range map[string][]string{
-		"bench churn":                        {"fairlead (make build)", "fairlab (make build)"},
+		"bench churn":                        {"fairlead (make build)", "fairlab (make build)", "vtysh (Debian package frr)", tables},
 		"bench ecmp":                         {server, "bird (Debian package bird2)", "wrk (Debian package wrk)"},
 		"bench ecmp --router gobgp":          {server, "gobgpd (make gobgpd)"},
 		"bench flood":                        {"fairlab (make build)", tables},

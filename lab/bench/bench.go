@@ -31,7 +31,7 @@ type Config struct {
 	Labs netlab.Labs
 	// Commit of this binary, for the report.
 	Commit string
-	// Quick measures less, in under a minute.
+	// Quick measures less, in a minute or two.
 	Quick bool
 	// Progress, if not nil, receives one line at each step.
 	Progress func(line string)

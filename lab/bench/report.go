@@ -27,7 +27,7 @@ type Report struct {
 	Kernel  string    `json:"kernel"`
 	CPU     string    `json:"cpu"`
 	Started time.Time `json:"started"`
-	// Quick is set if the bench was cut short to stay under a minute.
+	// Quick is set if the bench was cut short.
 	Quick bool `json:"quick"`
 	// Incomplete is set if not all cells of the bench were measured. Cells are then the findings
 	// of those that were, by their names, which a later run continues.

@@ -3,9 +3,10 @@
 // Package churn measures the effect of backend changes on clients. In a lab of three
 // balancers thousands of TCP connections, each of which checks that every byte comes
 // back from the server that it started with, and hundreds of UDP flows are open
-// while one of the balancers is lost; while servers are added, removed, drained and
-// re-weighted at random; again while servers are killed and started, which health
-// checks detect; and again while one of the balancers is lost as well.
+// while one of the balancers is lost; while it joins again; while servers are added,
+// removed, drained and re-weighted at random; again while one of the balancers is lost
+// as well; and again while servers are killed and started, which health checks detect.
+// All but the last are measured with kube-proxy's rules, too.
 //
 // Agents are configured by their files, and only the servers' answers count.
 // cmd/fairlab calls Run.
@@ -31,56 +32,33 @@ const (
 // Config configures Run.
 type Config struct {
 	bench.Config
-	// Name of the lab, which must not exist yet.
+	// Name of the labs, which must not exist yet.
 	Name string
-	// Connections are open all the time; Changes are made in each phase but the
-	// first. Equal seeds draw equal changes.
+	// Connections are open all the time; Changes are made in each phase in which backends
+	// change. Equal seeds draw equal changes.
 	Connections, Changes int
 	Seed                 uint64
 	// Tracking of all services.
 	Tracking lb.Tracking
 }
 
-// Run builds a lab, measures, and removes the lab, also when it fails or ctx ends.
+// Run builds a lab for each phase, measures, and removes the lab, also when it fails or ctx ends.
 func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	t, err := newTestbed(cfg.Tracking)
-	if err != nil {
-		return nil, err
-	}
-	b := bench.Bench[bench.Report]{Name: "churn", Stage: bench.Stage{
-		Setup: func(ctx context.Context) (err error) {
-			cfg.Log("seed %d", cfg.Seed)
-			if t.Lab, err = cfg.Labs.Up(ctx, cfg.Name, t.topology); err != nil {
-				return err
-			}
-			return t.awaitRoutes(ctx)
-		},
-		Remove: func(ctx context.Context) error {
-			if t.Lab == nil {
-				return nil
-			}
-			return t.Down(ctx)
-		},
-	}}
-	for _, p := range cfg.phases(t) {
-		b.Groups = append(b.Groups, bench.Single(bench.Cell[bench.Report]{
-			Name: "churn" + p.suffix, Programs: t.topology.Programs(),
-			Measure: func(ctx context.Context) (bench.Report, error) {
-				var part bench.Report
-				seen, err := p.measure(ctx)
-				if err != nil {
-					return part, err
-				}
-				p.report(&part, seen)
-				if p.after != nil {
-					err = p.after(ctx)
-				}
-				return part, err
-			},
-		}))
+	b := bench.Bench[bench.Report]{Name: "churn", Stage: bench.Stage{Setup: func(context.Context) error {
+		cfg.Log("seed %d", cfg.Seed)
+		return nil
+	}}}
+	for _, kubeProxy := range []bool{false, true} {
+		phases, err := cfg.phases(kubeProxy)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range phases {
+			b.Groups = append(b.Groups, bench.Single(p.cell()))
+		}
 	}
 	b.Report = bench.Parts(b.Groups)
 	return bench.Run(ctx, cfg.Config, b)

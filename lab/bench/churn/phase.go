@@ -11,63 +11,110 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
-// phase is one measurement in the lab.
+// phase is one measurement, in a lab of its own.
 type phase struct {
 	*Config
 	testbed *testbed
 	random  *rand.Rand
 	changes changeCounts
-	// failures happen among the changes; nil: none.
-	failures *failures
 	// suffix of the names of the results.
 	suffix string
-	// during happens under load, after follows it; nil: nothing.
-	during, after func(context.Context) error
-	// claim is about broken connections, with the number of changes; empty: none.
-	// steady claims that no UDP flow moves either.
-	claim  string
-	steady bool
+	// before precedes the load; nil: nothing.
+	before func(*testbed, context.Context) error
+	// event is all that happens, to ring entries that have never changed; nil: backends change,
+	// and if loses is set one balancer is lost in the middle.
+	event func(*testbed, context.Context) error
+	loses bool
+	// failures happen among the changes; nil: none.
+	failures *failures
+	// claim is about the connections that Fairlead breaks, with the number of changes if there
+	// are some, and moves about the UDP flows that it moves; empty: none.
+	claim, moves string
 }
 
-// phases are all phases. The connections of the first one need ring entries that have
-// never changed.
-func (c *Config) phases(t *testbed) []*phase {
-	random := rand.New(rand.NewPCG(c.Seed, 0))
-	nothing := func(context.Context) error { return nil }
+// phases are all phases with one kind of balancer. kube-proxy checks no servers.
+func (c *Config) phases(kubeProxy bool) ([]*phase, error) {
 	all := []*phase{
-		{suffix: "_balancer_loss", after: t.recoverBalancer, steady: true,
-			claim: "connections broken by the loss of one balancer of three while no backend changes"},
+		{suffix: "_balancer_loss", event: (*testbed).loseBalancer,
+			claim: "connections broken by the loss of one balancer of three while no backend changes", moves: "UDP flows moved by it"},
+		{suffix: "_balancer_join", before: (*testbed).loseBalancer, event: (*testbed).joinBalancer,
+			claim: "connections broken by its return", moves: "UDP flows moved by its return"},
 		{suffix: "", claim: "connections broken by %d random backend changes under load"},
-		{suffix: "_health", claim: "connections to living servers broken by %d such changes while others are killed and started again"},
-		{suffix: "_balancer_loss_changes"},
+		{suffix: "_balancer_loss_changes", loses: true},
+		{suffix: "_health", before: (*testbed).checkServers, failures: &failures{},
+			claim: "connections to living servers broken by %d such changes while others are killed and started again"},
 	}
-	for _, p := range all {
-		p.Config, p.testbed, p.random, p.changes = c, t, random, changeCounts{}
-		p.during = func(ctx context.Context) error { return p.churn(ctx, nothing) }
+	if kubeProxy {
+		all = all[:4]
 	}
-	all[0].during = t.loseOnly
-	all[2].failures = &failures{testbed: t, random: random}
-	all[3].during = func(ctx context.Context) error { return all[3].churn(ctx, t.loseBalancer) }
-	return all
+	for n, p := range all {
+		t, err := newTestbed(c.Tracking, kubeProxy)
+		if err != nil {
+			return nil, err
+		}
+		p.Config, p.testbed, p.random, p.changes = c, t, rand.New(rand.NewPCG(c.Seed, uint64(n))), changeCounts{}
+		if p.failures != nil {
+			p.failures.testbed, p.failures.random = t, p.random
+		}
+		if kubeProxy {
+			p.suffix = "_kube_proxy" + p.suffix
+		}
+	}
+	return all, nil
 }
 
-// report adds the results and verdicts of the phase.
+// cell measures the phase.
+func (p *phase) cell() bench.Cell[bench.Report] {
+	t := p.testbed
+	return bench.Cell[bench.Report]{
+		Name: "churn" + p.suffix, Programs: append(t.topology.Programs(), "vtysh"),
+		Stage: bench.Stage{
+			Setup: func(ctx context.Context) (err error) {
+				if t.Lab, err = p.Labs.Up(ctx, p.Name, t.topology); err != nil {
+					return err
+				}
+				if err = t.awaitRoutes(ctx); err != nil || p.before == nil {
+					return err
+				}
+				return p.before(t, ctx)
+			},
+			Remove: func(ctx context.Context) error {
+				if t.Lab == nil {
+					return nil
+				}
+				return t.Down(ctx)
+			},
+		},
+		Measure: func(ctx context.Context) (part bench.Report, err error) {
+			seen, err := p.measure(ctx)
+			if err == nil {
+				p.report(&part, seen)
+			}
+			return part, err
+		},
+	}
+}
+
+// report adds the results, and verdicts on Fairlead.
 func (p *phase) report(r *bench.Report, seen bench.Counts) {
 	seen.Report(r, p.suffix)
 	labels := map[string]string{"seed": fmt.Sprint(p.Seed), "tracking": p.Tracking.String()}
 	p.changes.report(r, p.suffix, labels)
-	switch {
-	case p.steady:
-		r.Judge(p.claim, bench.Documented, bench.AtMost(0), float64(seen.TCPBroken()))
-		r.Judge("UDP flows moved by it", bench.Documented, bench.AtMost(0), float64(seen.Moved))
-	case p.claim != "":
-		r.Judge(fmt.Sprintf(p.claim, p.changes.total()), bench.Documented, bench.AtMost(0), float64(seen.TCPBroken()))
-	}
 	if p.failures != nil {
 		r.Add("deaths"+p.suffix, "servers", bench.Runs{float64(p.testbed.deaths.Count())}, nil)
 	}
+	if p.testbed.kubeProxy || p.claim == "" {
+		return
+	}
+	if p.event == nil {
+		r.Judge(fmt.Sprintf(p.claim, p.changes.total()), bench.Documented, bench.AtMost(0), float64(seen.TCPBroken()))
+		return
+	}
+	r.Judge(p.claim, bench.Documented, bench.AtMost(0), float64(seen.TCPBroken()))
+	r.Judge(p.moves, bench.Documented, bench.AtMost(0), float64(seen.Moved))
 }
 
 const (
@@ -78,24 +125,12 @@ const (
 	roundInterval = 450 * time.Millisecond
 	// tcpTimeout is longer than TCP needs to repair losses.
 	tcpTimeout = 10 * time.Second
+	// around is the time under load before and after an event.
+	around = 3 * time.Second
 )
 
-// measure runs the phase; servers are checked only where some fail.
+// measure runs the phase.
 func (p *phase) measure(ctx context.Context) (bench.Counts, error) {
-	if p.failures == nil {
-		return p.run(ctx)
-	}
-	if err := p.testbed.setHealthCheck(ctx, healthCheck()); err != nil {
-		return bench.Counts{}, err
-	}
-	seen, err := p.run(ctx)
-	if err != nil {
-		return seen, err
-	}
-	return seen, p.testbed.setHealthCheck(ctx, nil)
-}
-
-func (p *phase) run(ctx context.Context) (bench.Counts, error) {
 	l := &bench.Load{
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return p.testbed.Dial(ctx, "client", network, address)
@@ -105,7 +140,11 @@ func (p *phase) run(ctx context.Context) (bench.Counts, error) {
 	started := time.Now()
 	l.Start(ctx, p.Connections, p.flows(), p.short())
 	p.Log("%d connections are open after %.1f s", p.Connections, time.Since(started).Seconds())
-	err := p.during(l.Over())
+	during := p.churn
+	if p.event != nil {
+		during = p.happen
+	}
+	err := during(l.Over())
 	seen, failed := l.Stop()
 	// The first error causes the others.
 	if err := cmp.Or(ctx.Err(), failed, err); err != nil {
@@ -115,14 +154,27 @@ func (p *phase) run(ctx context.Context) (bench.Counts, error) {
 	return seen, p.testbed.check(ctx)
 }
 
-// churn makes all changes, one half before the middle and one after it.
-func (p *phase) churn(ctx context.Context, middle func(context.Context) error) error {
+// happen has the event happen between times in which every client sends at least once.
+func (p *phase) happen(ctx context.Context) error {
+	if err := netlab.Sleep(ctx, around); err != nil {
+		return err
+	}
+	if err := p.event(p.testbed, ctx); err != nil {
+		return err
+	}
+	return netlab.Sleep(ctx, around)
+}
+
+// churn makes all changes.
+func (p *phase) churn(ctx context.Context) error {
 	if err := p.changeUntil(ctx, p.Changes/2); err != nil {
 		return err
 	}
 	p.Log("%d of %d changes are done", p.Changes/2, p.Changes)
-	if err := middle(ctx); err != nil {
-		return err
+	if p.loses {
+		if err := p.testbed.loseBalancer(ctx); err != nil {
+			return err
+		}
 	}
 	if err := p.changeUntil(ctx, p.Changes); err != nil || p.failures == nil {
 		return err

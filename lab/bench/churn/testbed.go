@@ -5,9 +5,7 @@ package churn
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -72,8 +70,10 @@ func (s *service) configured() []lb.Service {
 
 // testbed is a lab whose balancers are reconfigured under load.
 type testbed struct {
-	*netlab.Lab
-	topology netlab.Topology
+	*netlab.Lab // nil: not built
+	topology    netlab.Topology
+	// kubeProxy is set if the balancers are nodes that forward as with kube-proxy.
+	kubeProxy bool
 	// balancers are the hosts that aren't lost, lost is the other one, if any.
 	balancers []string
 	lost      string
@@ -82,14 +82,18 @@ type testbed struct {
 }
 
 // newTestbed draws the topology: "ecmp" with echo servers only, all of them in use.
-func newTestbed(tracking lb.Tracking) (*testbed, error) {
-	topology, err := netlab.ECMP(netlab.ECMPOptions{
+func newTestbed(tracking lb.Tracking, kubeProxy bool) (*testbed, error) {
+	options := netlab.ECMPOptions{
 		Forward: lb.L2DSR, Balancers: balancers, Servers: servers, Router: netlab.FRR, EchoPorts: []uint16{7, 7007},
-	})
+	}
+	if kubeProxy {
+		options.Forward = lb.NAT
+	}
+	topology, err := netlab.ECMP(options)
 	if err != nil {
 		return nil, err
 	}
-	t := &testbed{topology: topology}
+	t := &testbed{topology: topology, kubeProxy: kubeProxy}
 	names := topology.Probes[0].Answers
 	for _, old := range topology.Services {
 		if old.Protocol != lb.UDP {
@@ -105,9 +109,14 @@ func newTestbed(tracking lb.Tracking) (*testbed, error) {
 		t.services = append(t.services, s)
 	}
 	t.topology.SetServices(t.configured())
-	for _, h := range topology.Hosts {
-		if h.Role == netlab.Balancer {
-			t.balancers = append(t.balancers, h.Name)
+	for i := range topology.Hosts {
+		h := &topology.Hosts[i]
+		if h.Role != netlab.Balancer {
+			continue
+		}
+		t.balancers = append(t.balancers, h.Name)
+		if kubeProxy {
+			h.KubeProxy(t.configured())
 		}
 	}
 	return t, nil
@@ -137,31 +146,20 @@ func (t *testbed) configure(ctx context.Context) error {
 	services, state := t.configured(), t.State()
 	for _, name := range t.balancers {
 		group.Go(func() error {
+			if t.kubeProxy {
+				return netlab.SyncKubeProxy(ctx, t.Lab, name, services)
+			}
 			return state.Host(name).Configure(ctx, t.topology.Host(name).Agent.With(services))
 		})
 	}
 	return group.Wait()
 }
 
-// setHealthCheck sets the check of all servers, nil for none, and returns when all
-// balancers find all servers healthy.
-func (t *testbed) setHealthCheck(ctx context.Context, check *lb.HealthCheck) error {
-	for _, service := range t.services {
-		service.check = check
-	}
-	if err := t.configure(ctx); err != nil || check == nil {
-		return err
-	}
-	for _, name := range t.services[0].names {
-		if err := t.await(ctx, name, observe.HealthHealthy); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// check returns an error unless all services are programmed on all balancers.
+// check returns an error unless all services are programmed on all agents.
 func (t *testbed) check(ctx context.Context) error {
+	if t.kubeProxy {
+		return nil
+	}
 	state := t.State()
 	for _, name := range t.balancers {
 		services, err := netlab.Decode[[]observe.Service](control.Dial(state.Host(name).Socket).Services(ctx))
@@ -177,129 +175,9 @@ func (t *testbed) check(ctx context.Context) error {
 	return nil
 }
 
-const (
-	// failureInterval is the number of rounds of changes before a server is killed,
-	// and before it is started again.
-	failureInterval = 3
-	// failureTimeout is how long balancers may take to detect either.
-	failureTimeout = 15 * time.Second
-)
-
-// healthCheck detects a dead server in two seconds, on a machine that is busy with
-// thousands of clients.
-func healthCheck() *lb.HealthCheck {
-	return &lb.HealthCheck{Type: lb.HealthTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 2}
-}
-
-// failures kills servers and starts them again, one at a time.
-type failures struct {
-	testbed *testbed
-	random  *rand.Rand
-	// rounds counts rounds of changes; dead is the killed server, if any.
-	rounds int
-	dead   string
-}
-
-// round is called after each round of changes.
-func (f *failures) round(ctx context.Context) error {
-	f.rounds++
-	switch {
-	case f.rounds%failureInterval != 0:
-		return nil
-	case f.dead == "":
-		return f.kill(ctx)
-	}
-	return f.revive(ctx)
-}
-
-// kill kills a server and waits until no balancer sends to it.
-func (f *failures) kill(ctx context.Context) error {
-	t := f.testbed
-	names := t.services[0].names
-	f.dead = names[f.random.IntN(len(names))]
-	t.deaths.Begin(f.dead)
-	for _, service := range t.services {
-		service.presence.Leave(f.dead)
-	}
-	processes := t.State().Host(f.dead).Processes
-	for _, p := range processes {
-		if err := t.Kill(ctx, f.dead, p.Name); err != nil {
-			return err
-		}
-	}
-	if err := t.await(ctx, f.dead, observe.HealthUnhealthy); err != nil {
-		return err
-	}
-	t.deaths.Notice()
-	return nil
-}
-
-// revive starts the dead server again and waits until all balancers use it.
-func (f *failures) revive(ctx context.Context) error {
-	t := f.testbed
-	for _, p := range t.topology.Host(f.dead).Processes {
-		if err := t.Restart(ctx, f.dead, p.Name); err != nil {
-			return err
-		}
-	}
-	if err := t.await(ctx, f.dead, observe.HealthHealthy); err != nil {
-		return err
-	}
-	t.deaths.End()
-	for _, service := range t.services {
-		if n := slices.Index(service.names, f.dead); service.weights[n] != absent {
-			service.presence.Arrive(f.dead)
-		}
-	}
-	f.dead = ""
-	return nil
-}
-
-// end revives the dead server.
-func (f *failures) end(ctx context.Context) error {
-	if f.dead == "" {
-		return nil
-	}
-	return f.revive(ctx)
-}
-
-// await waits until every balancer reports this state of a server in all services.
-func (t *testbed) await(ctx context.Context, server string, state observe.HealthState) error {
-	ctx, cancel := context.WithTimeout(ctx, failureTimeout)
-	defer cancel()
-	hosts := t.State()
-	for _, balancer := range t.balancers {
-		err := netlab.Await(ctx, netlab.Poll, func() error { return t.checkState(ctx, hosts.Host(balancer), server, state) })
-		if err != nil {
-			return fmt.Errorf("%s: %w", balancer, err)
-		}
-	}
-	return nil
-}
-
-// checkState returns an error if a balancer has the server in another state in some service.
-func (t *testbed) checkState(ctx context.Context, balancer *netlab.HostState, server string, state observe.HealthState) error {
-	backends, err := netlab.Decode[[]observe.Backend](control.Dial(balancer.Socket).Backends(ctx, ""))
-	if err != nil {
-		return err
-	}
-	own := t.State().Host(server).Addresses
-	for _, b := range backends {
-		if slices.Contains(own, b.Address) && b.Health.State != state {
-			return fmt.Errorf("%s is %s in %s, want %s", server, b.Health.State, b.Service, state)
-		}
-	}
-	return nil
-}
-
-const (
-	// lossTimeout is how long the router may take to detect that a balancer is lost, or
-	// back: longer than any hold time.
-	lossTimeout = 15 * time.Second
-	// around is the time under load before and after a balancer is lost: every client
-	// sends at least once in it.
-	around = 2 * time.Second
-)
+// lossTimeout is how long the router may take to detect that a balancer is lost, or back:
+// longer than any hold time.
+const lossTimeout = 15 * time.Second
 
 // loseBalancer cuts the link of the last balancer. It returns when the router
 // doesn't use it any more.
@@ -312,9 +190,9 @@ func (t *testbed) loseBalancer(ctx context.Context) error {
 	return t.awaitRoutes(ctx)
 }
 
-// recoverBalancer mends the link of the lost balancer and returns when the router
+// joinBalancer mends the link of the lost balancer and returns when the router
 // uses it again.
-func (t *testbed) recoverBalancer(ctx context.Context) error {
+func (t *testbed) joinBalancer(ctx context.Context) error {
 	if err := t.Mend(t.lost); err != nil {
 		return err
 	}
@@ -333,21 +211,24 @@ func (t *testbed) awaitRoutes(ctx context.Context) error {
 			return err
 		}
 	}
-	var sockets []string
-	state := t.State()
-	for _, name := range t.balancers {
-		sockets = append(sockets, state.Host(name).Socket)
-	}
-	return netlab.AwaitSessions(ctx, sockets, true)
+	return netlab.Await(ctx, netlab.Poll, func() error { return t.checkBFD(ctx) })
 }
 
-// loseOnly loses the last balancer while no backend changes.
-func (t *testbed) loseOnly(ctx context.Context) error {
-	if err := netlab.Sleep(ctx, around); err != nil {
+// checkBFD returns an error unless the router has a session with each balancer that isn't lost.
+func (t *testbed) checkBFD(ctx context.Context) error {
+	text, err := t.Run(ctx, "router", "vtysh", "--vty_socket", t.State().Host("router").Directory, "-c", "show bfd peers json")
+	if err != nil {
 		return err
 	}
-	if err := t.loseBalancer(ctx); err != nil {
-		return err
+	sessions, err := netlab.Decode[[]struct{ Status string }]([]byte(text), nil)
+	up := 0
+	for _, s := range sessions {
+		if s.Status == "up" {
+			up++
+		}
 	}
-	return netlab.Sleep(ctx, around)
+	if err == nil && up != len(t.balancers) {
+		err = fmt.Errorf("%d sessions of BFD are up, want %d", up, len(t.balancers))
+	}
+	return err
 }

@@ -82,8 +82,9 @@ func TestBenchECMP(t *testing.T) {
 }
 
 // The measurement of broken connections runs from the lab to the report, in
-// small. No change of backends breaks a connection, nor does the loss of a
-// balancer while there are none; the loss of one among changes may.
+// small. No change of backends breaks a connection, nor does the loss or the return of a
+// balancer while there are none; the loss of one among changes may. With kube-proxy each
+// loss and return breaks connections, and moves flows.
 func TestBenchChurn(t *testing.T) {
 	report := runBench(t, "churn", "--connections", "60", "--changes", "24", "--seed", "5")
 	results := map[string]bench.Result{}
@@ -92,16 +93,21 @@ func TestBenchChurn(t *testing.T) {
 	}
 	type bounds struct{ least, most float64 }
 	for _, phase := range []struct {
-		suffix                    string
-		changes, moved, datagrams bounds
+		suffix                            string
+		changes, broken, moved, datagrams bounds
 	}{
-		{"_balancer_loss", bounds{0, 0}, bounds{0, 0}, bounds{0, 1e5}},
-		{"", bounds{24, 24}, bounds{0, 10}, bounds{0, 0}},
-		{"_health", bounds{24, 24}, bounds{0, 10}, bounds{0, 1e5}}, // those to dead servers
-		{"_balancer_loss_changes", bounds{24, 24}, bounds{0, 10}, bounds{0, 1e5}},
+		{"_balancer_loss", bounds{0, 0}, bounds{0, 0}, bounds{0, 0}, bounds{0, 1e5}},
+		{"_balancer_join", bounds{0, 0}, bounds{0, 0}, bounds{0, 0}, bounds{0, 1e5}},
+		{"", bounds{24, 24}, bounds{0, 0}, bounds{0, 10}, bounds{0, 0}},
+		{"_balancer_loss_changes", bounds{24, 24}, bounds{0, 1000}, bounds{0, 10}, bounds{0, 1e5}},
+		{"_health", bounds{24, 24}, bounds{0, 0}, bounds{0, 10}, bounds{0, 1e5}}, // those to dead servers
+		{"_kube_proxy_balancer_loss", bounds{0, 0}, bounds{10, 100}, bounds{0, 10}, bounds{0, 1e5}},
+		{"_kube_proxy_balancer_join", bounds{0, 0}, bounds{10, 100}, bounds{0, 10}, bounds{0, 1e5}},
+		{"_kube_proxy", bounds{24, 24}, bounds{0, 0}, bounds{0, 0}, bounds{0, 0}},
+		{"_kube_proxy_balancer_loss_changes", bounds{24, 24}, bounds{10, 100}, bounds{0, 10}, bounds{0, 1e5}},
 	} {
 		for name, want := range map[string]bounds{
-			"changes": phase.changes, "tcp_connections": {60, 1000}, "tcp_lines": {120, 1e5}, "tcp_broken": {0, 1000},
+			"changes": phase.changes, "tcp_connections": {60, 1000}, "tcp_lines": {120, 1e5}, "tcp_broken": phase.broken,
 			"udp_flows": {10, 10}, "udp_datagrams": {20, 1e5}, "udp_moved": phase.moved, "packets_lost": phase.datagrams,
 		} {
 			got, there := results[name+phase.suffix]
@@ -113,7 +119,7 @@ func TestBenchChurn(t *testing.T) {
 	if seed := results["changes"].Labels["seed"]; seed != "5" {
 		t.Errorf("seed %q, want 5", seed)
 	}
-	judged := []string{"tcp_broken_balancer_loss", "udp_moved_balancer_loss", "tcp_broken", "tcp_broken_health"}
+	judged := []string{"tcp_broken_balancer_loss", "udp_moved_balancer_loss", "tcp_broken_balancer_join", "udp_moved_balancer_join", "tcp_broken", "tcp_broken_health"}
 	if len(report.Verdicts) != len(judged) {
 		t.Fatalf("verdicts %+v, want those of %v", report.Verdicts, judged)
 	}
