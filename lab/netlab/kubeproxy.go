@@ -19,11 +19,23 @@ import (
 // kubeProxyRules is the file of rules in a node's directory.
 const kubeProxyRules = "kube-proxy.nft"
 
-// KubeProxy makes a balancer a node whose kernel balances, as kube-proxy has it do in its
+// KubeProxy makes all balancers nodes whose kernel balances, as kube-proxy has it do in its
 // nftables mode for Services of type LoadBalancer with externalTrafficPolicy Cluster: each new
-// connection goes to a backend at random, from the node's address. If the balancer speaks BGP,
-// FRR announces the first pair of VIPs in its place.
-func (h *Host) KubeProxy(services []lb.Service) {
+// connection goes to a backend at random, from the node's address. If balancers speak BGP, FRR
+// announces the first pair of VIPs in their place.
+func (t *Topology) KubeProxy(services []lb.Service) {
+	for i := range t.Hosts {
+		h := &t.Hosts[i]
+		switch {
+		case h.Role == Balancer:
+			h.kubeProxy(services)
+		case h.Role == Router && h.Software == string(FRR):
+			h.Files["bgpd.conf"] += render("bgpd-nodes.conf", routerASN)
+		}
+	}
+}
+
+func (h *Host) kubeProxy(services []lb.Service) {
 	speaker := h.Agent.BGP
 	h.Agent, h.Processes, h.Socket = nil, nil, ""
 	h.Sysctls = map[string]string{"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}

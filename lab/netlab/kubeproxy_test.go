@@ -18,7 +18,7 @@ import (
 func TestKubeProxy(t *testing.T) {
 	labs := newLabs(t)
 	topology := drawn(t, ECMP, ECMPOptions{Forward: lb.NAT, Balancers: 1, Servers: 2, Router: FRR, EchoPorts: []uint16{echoPort}})
-	topology.Host("lb1").KubeProxy(topology.Services)
+	topology.KubeProxy(topology.Services)
 	lab := bringUp(t, labs, topology)
 	sync := func(change func(backends []lb.Backend) []lb.Backend) {
 		services := slices.Clone(topology.Services)

@@ -110,14 +110,12 @@ func newTestbed(tracking lb.Tracking, kubeProxy bool) (*testbed, error) {
 	}
 	t.topology.SetServices(t.configured())
 	for i := range topology.Hosts {
-		h := &topology.Hosts[i]
-		if h.Role != netlab.Balancer {
-			continue
+		if h := &topology.Hosts[i]; h.Role == netlab.Balancer {
+			t.balancers = append(t.balancers, h.Name)
 		}
-		t.balancers = append(t.balancers, h.Name)
-		if kubeProxy {
-			h.KubeProxy(t.configured())
-		}
+	}
+	if kubeProxy {
+		t.topology.KubeProxy(t.configured())
 	}
 	return t, nil
 }

@@ -117,20 +117,22 @@ func draw(of subject) (topology netlab.Topology, err error) {
 	topology.Probes = nil
 	n := 0
 	for i := range topology.Hosts {
-		switch h := &topology.Hosts[i]; {
-		case h.Role == netlab.Server:
-			at := web.Backends[n].Address
-			if !of.forward.Translates() {
-				at = vip
-			}
-			h.Processes = []netlab.Process{{Name: "echo", Args: []string{
-				"fairlab", "lab", "echo", "--name", h.Name,
-				"--listen", netip.AddrPortFrom(at, flooded).String(), "--listen", netip.AddrPortFrom(at, other).String(),
-			}}}
-			n++
-		case h.Role == netlab.Balancer && of.kernel:
-			h.KubeProxy(services)
+		h := &topology.Hosts[i]
+		if h.Role != netlab.Server {
+			continue
 		}
+		at := web.Backends[n].Address
+		if !of.forward.Translates() {
+			at = vip
+		}
+		h.Processes = []netlab.Process{{Name: "echo", Args: []string{
+			"fairlab", "lab", "echo", "--name", h.Name,
+			"--listen", netip.AddrPortFrom(at, flooded).String(), "--listen", netip.AddrPortFrom(at, other).String(),
+		}}}
+		n++
+	}
+	if of.kernel {
+		topology.KubeProxy(services)
 	}
 	return topology, nil
 }
