@@ -54,7 +54,7 @@ func Nodes(o NodesOptions) (Topology, error) {
 	if err := within("nodes", o.Nodes, "nodes", 1, MaxBalancers); err != nil {
 		return Topology{}, err
 	}
-	n := nodes{cluster{sited(ECMPOptions{
+	n := nodes{cluster{site: sited(ECMPOptions{
 		Forward: cmp.Or(o.Forward, lb.NAT), Balancers: o.Nodes, Servers: o.Nodes * podsPerNode,
 	})}, o}
 	return n.draw(), nil

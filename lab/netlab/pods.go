@@ -28,6 +28,9 @@ const podNumber = 2
 type PodsOptions struct {
 	// Balancers is their number, 1 to MaxBalancers, Nodes 1 to MaxServers.
 	Balancers, Nodes int
+	// HostGateway leads to other hosts' pods by routes in place of the overlay, as flannel's back
+	// end host-gw. Packets then have at most 1500 bytes everywhere.
+	HostGateway bool
 }
 
 // Pods is a client behind a router that spreads two VIPs over balancers as in
@@ -44,12 +47,15 @@ func Pods(o PodsOptions) (Topology, error) {
 	if err != nil {
 		return Topology{}, err
 	}
-	c := cluster{sited(ECMPOptions{Forward: lb.NAT, Balancers: o.Balancers, Servers: o.Nodes})}
+	c := cluster{site: sited(ECMPOptions{Forward: lb.NAT, Balancers: o.Balancers, Servers: o.Nodes}), hostGateway: o.HostGateway}
 	return c.draw(), nil
 }
 
 // cluster is a site whose servers are pods.
-type cluster struct{ site }
+type cluster struct {
+	site
+	hostGateway bool // PodsOptions.HostGateway
+}
 
 func (c *cluster) draw() Topology {
 	d := newDrawing("pods")
@@ -98,7 +104,11 @@ func (c *cluster) node(d *drawing, n int) {
 func (c *cluster) pod(d *drawing, n int) {
 	end := Interface{Name: eth0, Addresses: podNetworks(n, podNumber)}
 	d.Hosts = append(d.Hosts, podHost(podName(n), end, defaultVia(podAddresses(n, 1), "")))
-	d.Links = append(d.Links, Link{A: End{fmt.Sprintf("node%d", n), eth1}, B: End{podName(n), eth0}, MTU: podMTU})
+	link := Link{A: End{fmt.Sprintf("node%d", n), eth1}, B: End{podName(n), eth0}, MTU: podMTU}
+	if c.hostGateway {
+		link.MTU = defaultMTU
+	}
+	d.Links = append(d.Links, link)
 }
 
 // podHost is a pod that serves at its own addresses.
@@ -115,10 +125,20 @@ func podHost(name string, end Interface, routes []Route) Host {
 const balancerPods = 100
 
 // join adds the overlay's device to a host, with its network's first address and
-// entries for all others.
+// entries for all others, or the routes in its place.
 func (c *cluster) join(h *Host, network int) {
+	if c.hostGateway {
+		for _, other := range c.networks() {
+			for family, gateway := range c.underlay(other) {
+				if other != network {
+					h.Routes = append(h.Routes, Route{Destination: podNetworks(other, 0)[family], Gateways: []netip.Addr{gateway}})
+				}
+			}
+		}
+		return
+	}
 	device := Overlay{
-		Name: flannel, ID: podSegment, Local: c.underlay(network), MAC: overlayMAC(podSegment, network), MTU: podMTU,
+		Name: flannel, ID: podSegment, Local: c.underlay(network)[0], MAC: overlayMAC(podSegment, network), MTU: podMTU,
 	}
 	device.Addresses = hostPrefixes(podAddresses(network, 0))
 	for _, other := range c.networks() {
@@ -127,8 +147,8 @@ func (c *cluster) join(h *Host, network int) {
 		}
 		mac := overlayMAC(podSegment, other)
 		// IPv6 floods some frames, which would count as dropped otherwise.
-		device.Members = append(device.Members, c.underlay(other))
-		device.Stations = append(device.Stations, Station{mac, c.underlay(other)})
+		device.Members = append(device.Members, c.underlay(other)[0])
+		device.Stations = append(device.Stations, Station{mac, c.underlay(other)[0]})
 		for family, gateway := range podAddresses(other, 0) {
 			h.Neighbours = append(h.Neighbours, Neighbour{flannel, gateway, mac})
 			h.Routes = append(h.Routes, Route{
@@ -151,13 +171,13 @@ func (c *cluster) networks() []int {
 	return all
 }
 
-// underlay is the tunnel end point of a network's host.
-func (c *cluster) underlay(network int) netip.Addr {
+// underlay returns the addresses of a network's host, of which the first is its tunnel end point.
+func (c *cluster) underlay(network int) []netip.Addr {
 	number := serverNumber + network
 	if network > balancerPods {
 		number = balancerNumber + network - balancerPods
 	}
-	return addresses(serviceNetwork, number)[0]
+	return addresses(serviceNetwork, number)
 }
 
 // podAddresses returns the pod addresses of a number in a host's network of the

@@ -32,6 +32,7 @@ func TestTopologiesAreValid(t *testing.T) {
 		"vlan":     VLAN(),
 		"vxlan":    VXLAN(1500),
 		"pods":     drawn(t, Pods, PodsOptions{Balancers: 3, Nodes: 2}),
+		"host-gw":  drawn(t, Pods, PodsOptions{Balancers: 3, Nodes: 2, HostGateway: true}),
 		"nodes":    drawn(t, Nodes, NodesOptions{Nodes: 3, Forward: lb.NAT}),
 		"local":    drawn(t, Nodes, NodesOptions{Nodes: 2, Forward: lb.DSR, OwnPods: true}),
 		"dsr":      drawn(t, Nodes, NodesOptions{Nodes: 3, Forward: lb.DSR}),
