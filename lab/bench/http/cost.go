@@ -5,7 +5,6 @@ package http
 import (
 	"fmt"
 
-	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/bench"
 )
 
@@ -26,7 +25,7 @@ func (p *planned) cost(ways []way) error {
 
 // reportCost adds the cost of all ways, with ratios and verdicts.
 func reportCost(r *bench.Report, found bench.Found[finding]) error {
-	for _, ways := range [][]way{direct(), toPods(), places()} {
+	for _, ways := range costGroups() {
 		for _, w := range ways {
 			for _, p := range parts {
 				r.Add("cost", "µs/request", costOf(found, w.name, p), map[string]string{"way": w.name, "hosts": string(p)})
@@ -35,8 +34,7 @@ func reportCost(r *bench.Report, found bench.Found[finding]) error {
 			r.Add("rate", "requests/s", rate, map[string]string{"way": w.name})
 		}
 	}
-	const chapter7, documented = "chapter 7, processor time of balancers", bench.Documented
-	const table72, stages = "dissertation, table 7.2", "dissertation, section 3.1"
+	const chapter7, table72 = "chapter 7, processor time of balancers", "dissertation, table 7.2"
 	for _, c := range []struct {
 		name, a, b, source string
 		least              float64 // 0: nothing is claimed
@@ -45,11 +43,12 @@ func reportCost(r *bench.Report, found bench.Found[finding]) error {
 		{"iptables_over_ipip_cost", iptables, ipip, chapter7, 1},
 		{"nat_over_l2dsr_cost", nat, l2dsr, chapter7, 1},
 		{"nat_over_iptables_cost", nat, iptables, "", 0},
-		{"nginx_over_iptables_cost", nginx, iptables, documented, 2},
-		{"haproxy_over_iptables_cost", haproxy, iptables, documented, 2},
-		{"kube_proxy_over_dsr_cost", kubeProxyPods, dsrPods, stages, 1},
-		{"gue_pod_over_node_cost", inPod(lb.GUE), onNode(lb.GUE), table72, 1},
-		{"nat_pod_over_node_cost", inPod(lb.NAT), onNode(lb.NAT), table72, 1},
+		{"nginx_over_iptables_cost", nginx, iptables, bench.Documented, 2},
+		{"haproxy_over_iptables_cost", haproxy, iptables, bench.Documented, 2},
+		{"kube_proxy_over_dsr_cost", kubeProxyPods, dsrPods, "dissertation, section 3.1", 1},
+		{"vxlan_over_host_gw_cost", vxlan, hostGateway, "dissertation, figure 5.4", 1},
+		{"gue_pod_over_node_cost", gueInPod, gueOnNode, table72, 1},
+		{"nat_pod_over_node_cost", natInPod, natOnNode, table72, 1},
 	} {
 		q := bench.Comparison{Name: c.name, A: costOf(found, c.a, balancers), B: costOf(found, c.b, balancers)}
 		if c.least > 0 {

@@ -42,7 +42,7 @@ type planned struct {
 }
 
 func (p *planned) plan() error {
-	for _, ways := range [][]way{direct(), toPods(), places()} {
+	for _, ways := range costGroups() {
 		if err := p.cost(ways); err != nil {
 			return err
 		}

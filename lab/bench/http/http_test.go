@@ -47,7 +47,7 @@ func TestPlan(t *testing.T) {
 
 // A device takes the place of Fairlead on all balancers, and nothing else of the lab changes.
 func TestTopology(t *testing.T) {
-	for _, w := range slices.Concat(direct(), toPods(), places()) {
+	for _, w := range slices.Concat(costGroups()...) {
 		topology, err := w.topology(3)
 		if err != nil {
 			t.Fatal(err)

@@ -50,8 +50,7 @@ func partOf(h *netlab.HostState) part {
 
 // finding is one round of a cell.
 type finding struct {
-	// Rate of requests that were answered, in requests a second, and the bytes of one at the
-	// client.
+	// Rate of answered requests, a second, and the bytes of one at the client.
 	Rate, Received, Sent float64
 	Failed               int
 	// Cost is the processor time of a request in microseconds; empty unless it was measured.
@@ -101,11 +100,10 @@ func (t *testbed) setup(ctx context.Context, labs netlab.Labs, name string, topo
 		return err
 	}
 	for _, h := range t.State().Hosts {
-		if partOf(&h) != balancers || !t.rules() {
-			continue
-		}
-		if _, err := t.Run(ctx, h.Name, restore(), t.file); err != nil {
-			return err
+		if t.rules() && partOf(&h) == balancers {
+			if _, err := t.Run(ctx, h.Name, bench.IPTables()+"-restore", t.file); err != nil {
+				return err
+			}
 		}
 	}
 	if t.through != "" { // BGP may lose its routes while requests take all processors

@@ -11,10 +11,9 @@ import (
 	"fairlead.io/fairlead/lab/bench"
 )
 
-// The links take the place of the dissertation's of 1 Gbit/s. The client's and the balancer's
-// carry the same, less than this machine can serve.
+// The links, in place of the dissertation's of 1 Gbit/s, carry less than this machine can serve.
 const (
-	fullLink   = "4mbit"
+	fullLink   = "4mbit"   // to the client and to the balancer
 	serverLink = "250kbit" // a sixteenth
 	// rising is the number of servers whose links carry less than the balancer's in any way.
 	rising = 8
@@ -118,8 +117,8 @@ func ratio(name string, a, b bench.Runs, sides, source string, target bench.Targ
 // reportGain compares the gain by direct return with the bytes of a request and its answer: both
 // pass the balancer's link with NAT, only the answer passes the client's.
 func reportGain(r *bench.Report, found bench.Found[finding]) {
-	cells := found[throughputCell(nat, most)]
-	gain, measured := runs(cells, func(f finding) float64 { return (f.Sent + f.Received) / f.Received }), r.Ratios["ipip_over_nat_throughput"]
+	cells, measured := found[throughputCell(nat, most)], r.Ratios["ipip_over_nat_throughput"]
+	gain := runs(cells, func(f finding) float64 { return (f.Sent + f.Received) / f.Received })
 	r.Add("request_bytes", "bytes", runs(cells, func(f finding) float64 { return f.Sent }), nil)
 	r.Add("answer_bytes", "bytes", runs(cells, func(f finding) float64 { return f.Received }), nil)
 	if measured == 0 || gain == nil {

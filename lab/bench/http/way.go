@@ -12,7 +12,6 @@ import (
 	"text/template"
 
 	"fairlead.io/fairlead/internal/lb"
-	"fairlead.io/fairlead/lab/bench"
 	"fairlead.io/fairlead/lab/netlab"
 )
 
@@ -39,8 +38,13 @@ const (
 	nginx    = "nginx"
 	haproxy  = "haproxy"
 
+	hostGateway   = "nat over host-gw"
+	vxlan         = "nat over vxlan"
 	dsrPods       = "dsr to pods"
 	kubeProxyPods = "kube-proxy nftables to pods"
+
+	gueOnNode, gueInPod = "gue on a node", "gue in a pod"
+	natOnNode, natInPod = "nat on a node", "nat in a pod"
 )
 
 // direct are the ways to servers at addresses of their own, in one stage.
@@ -70,20 +74,24 @@ func toPods() []way {
 	}
 }
 
-// inPod and onNode are the name of a way whose balancer is a pod, and its counterpart in
-// the namespace of a node.
-func inPod(mode lb.Forward) string  { return mode.String() + " in a pod" }
-func onNode(mode lb.Forward) string { return mode.String() + " on a node" }
-
-// places are the ways through balancers in either place.
-func places() (all []way) {
-	for _, mode := range []lb.Forward{lb.GUE, lb.NAT} {
-		all = append(all,
-			way{name: onNode(mode), draw: pods(mode), through: "lb2"},
-			way{name: inPod(mode), draw: pods(mode), through: "node1"})
+// places are the ways through a balancer in the namespace of a node, and through one in a pod.
+func places() []way {
+	gue, nat := pods(lb.GUE), pods(lb.NAT)
+	return []way{
+		{name: gueOnNode, draw: gue, through: "lb2"},
+		{name: gueInPod, draw: gue, through: "node1"},
+		{name: natOnNode, draw: nat, through: "lb2"},
+		{name: natInPod, draw: nat, through: "node1"},
 	}
-	return all
 }
+
+// overlays are the ways to pods behind nodes, in the networks of two of flannel's back ends.
+func overlays() []way {
+	return []way{{name: hostGateway, draw: overlay(true)}, {name: vxlan, draw: overlay(false)}}
+}
+
+// costGroups are all ways, with those together that are compared.
+func costGroups() [][]way { return [][]way{direct(), toPods(), places(), overlays()} }
 
 // site draws servers that are on a switch with a balancer.
 func site(mode lb.Forward) func(int) (netlab.Topology, error) {
@@ -96,6 +104,13 @@ func site(mode lb.Forward) func(int) (netlab.Topology, error) {
 func nodes(mode lb.Forward) func(int) (netlab.Topology, error) {
 	return func(int) (netlab.Topology, error) {
 		return netlab.Nodes(netlab.NodesOptions{Nodes: 2, Forward: mode})
+	}
+}
+
+// overlay draws pods of nodes beyond a balancer.
+func overlay(hostGateway bool) func(int) (netlab.Topology, error) {
+	return func(servers int) (netlab.Topology, error) {
+		return netlab.Pods(netlab.PodsOptions{Balancers: 1, Nodes: servers, HostGateway: hostGateway})
 	}
 }
 
@@ -148,9 +163,6 @@ func (w way) replace(h *netlab.Host, service lb.Service) {
 
 // rules reports whether iptables has to load the file.
 func (w way) rules() bool { return path.Ext(w.file) == ".iptables" }
-
-// restore is the program that loads rules.
-func restore() string { return bench.IPTables() + "-restore" }
 
 //go:embed files
 var files embed.FS
