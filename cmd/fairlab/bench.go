@@ -36,8 +36,8 @@ removes what it made, and reports what it has measured so far.`,
 		Args: cobra.NoArgs,
 	}
 	all := []*measurement{
-		newBenchPacket(), newBenchForward(), newBenchHTTP(), newBenchHealth(), newBenchFlood(), newBenchLimit(), newBenchChurn(), newBenchECMP(),
-		newBenchKubernetes(), newBenchAPI(), newBenchOpenStack(), newBenchLookups(),
+		newBenchPacket(), newBenchForward(), newBenchHTTP(), newBenchHealth(), newBenchFlood(), newBenchLimit(), newBenchLatency(),
+		newBenchChurn(), newBenchECMP(), newBenchKubernetes(), newBenchAPI(), newBenchOpenStack(), newBenchLookups(),
 	}
 	for _, m := range all {
 		cmd.AddCommand(m.command(e))

@@ -21,6 +21,7 @@ import (
 	"fairlead.io/fairlead/lab/bench/forward"
 	"fairlead.io/fairlead/lab/bench/http"
 	"fairlead.io/fairlead/lab/bench/kubernetes"
+	"fairlead.io/fairlead/lab/bench/latency"
 	"fairlead.io/fairlead/lab/bench/limit"
 	"fairlead.io/fairlead/lab/bench/openstack"
 	"fairlead.io/fairlead/lab/netlab"
@@ -155,6 +156,23 @@ nat, with answers of 13 bytes to 64 KB. A cell is called as its mode. Without
 --quick it takes ten minutes.`)
 	m.run = func(ctx context.Context, c bench.Config) (*bench.Report, error) {
 		return limit.Run(ctx, c, labName("limit"))
+	}
+	return m
+}
+
+func newBenchLatency() *measurement {
+	var length time.Duration
+	m := newMeasurement("latency", "Compare the latency of requests over networks of containers and through balancers",
+		`Measure the latency of HTTP requests at constant rates, from the time at which each
+was to be sent: between pods over routes, VXLAN, macvlan and IPvlan, as far as the
+kernel has them, and between their nodes; and through Fairlead (l2dsr and nat) and
+iptables. Rates are shares of the most requests a second, which is measured first. A
+cell is called for example "350 bytes, 30 % of host, vxlan". Without --quick it takes
+a quarter of an hour; the 99.999th percentile needs a --duration of some minutes.`)
+	m.flags.DurationVar(&length, "duration", 5*time.Second, "time of each cell and round; 1s with --quick")
+	m.reduced["duration"] = func() { length = time.Second }
+	m.run = func(ctx context.Context, c bench.Config) (*bench.Report, error) {
+		return latency.Run(ctx, c, labName("latency"), length)
 	}
 	return m
 }

@@ -136,6 +136,7 @@ func TestMissingPrograms(t *testing.T) {
 		"bench ecmp":                         {server, "bird (Debian package bird2)", "wrk (Debian package wrk)"},
 		"bench ecmp --router gobgp":          {server, "gobgpd (make gobgpd)"},
 		"bench flood":                        {"fairlab (make build)", tables},
+		"bench latency":                      {server, "iptables (Debian package iptables)"},
 		"bench limit":                        {server, "wrk (Debian package wrk)"},
 		"bench forward":                      {"iptables (Debian package iptables)", tables},
 		"bench http":                         {server, "wrk (Debian package wrk)", "haproxy (Debian package haproxy)", "tc (Debian package iproute2)", tables},

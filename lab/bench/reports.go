@@ -37,6 +37,7 @@ var measures = map[string][]string{
 	"churn":      {program, "internal/dataplane/xdp"},
 	"flood":      {program},
 	"limit":      {program},
+	"latency":    {program},
 	"ecmp":       {"internal/bgp"},
 	"health":     {"internal/health"},
 	"kubernetes": {"internal/source/kube", "internal/controller"},

@@ -25,6 +25,7 @@ var install = map[string]string{
 	"mariadbd": "Debian package mariadb-server",
 	"nft":      "Debian package nftables",
 	"nginx":    "Debian package nginx",
+	"nstat":    "Debian package iproute2",
 	"tc":       "Debian package iproute2",
 	"vtysh":    "Debian package frr",
 	"wrk":      "Debian package wrk",

@@ -232,3 +232,27 @@ func TestBenchHTTP(t *testing.T) {
 		t.Errorf("verdicts %+v, want first that no request failed", report.Verdicts)
 	}
 }
+
+// The measurement of latency runs from the labs to the report, in small: over the host network
+// and over VXLAN, each result of a cell is there.
+func TestBenchLatency(t *testing.T) {
+	report := runBench(t, "latency", "--quick", "--cell", "30 % of host, vxlan$")
+	found := map[string]int{}
+	for _, r := range report.Results {
+		found[r.Labels["network"]+" "+r.Name]++
+		if r.Labels["size"] != "350" || r.Labels["load"] != "30" || r.Labels["of"] != "host" {
+			t.Errorf("%s: labels %v", r.Name, r.Labels)
+		}
+		if r.Name != "retransmitted" && r.Name != "busy" && r.Median <= 0 {
+			t.Errorf("%s: %g, want more than 0", r.Name, r.Median)
+		}
+	}
+	for _, name := range []string{"host rate", "host latency", "host busy", "host retransmitted", "host most", "vxlan most"} {
+		if found[name] == 0 {
+			t.Errorf("no result %s", name)
+		}
+	}
+	if found["macvlan most"] != 0 {
+		t.Error("a cell that wasn't chosen is measured")
+	}
+}
