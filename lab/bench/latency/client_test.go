@@ -46,7 +46,7 @@ func TestStall(t *testing.T) {
 	if len(latencies) != rate*2 {
 		t.Errorf("%d latencies, want %d", len(latencies), rate*2)
 	}
-	for p, least := range map[float64]float64{99: 900, 75: 400, 55: 0} {
+	for p, least := range map[float64]float64{99: 900, 75: 400} {
 		if found := latencies.Percentile(p); found < least {
 			t.Errorf("percentile %g is %.1f ms, want at least %g", p, found, least)
 		}
@@ -60,8 +60,8 @@ func TestMost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if most, err := c.most(time.Second / 2); err != nil || most != 2*connections {
-		t.Errorf("%.0f requests a second, %v; want one on each connection in half a second", most, err)
+	if most, err := c.most(time.Second / 2); err != nil || most <= 0 || most > 2*connections {
+		t.Errorf("%.0f requests a second, %v; want at most one on each connection in half a second", most, err)
 	}
 }
 
