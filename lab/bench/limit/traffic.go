@@ -76,29 +76,27 @@ func (c *capture) see(frame []byte) {
 type link struct {
 	name, host, device string
 	bytes              float64
+	// perSecond is how many requests a second the link carries while it is shaped: few enough for
+	// two processors that run all hosts.
+	perSecond float64
 }
 
 // links returns the links of client, balancer and server. XDP sends past the queues of a device, so
 // the balancer's packets are shaped behind the switch, unless they have two destinations.
 func (t traffic) links(mode lb.Forward) []link {
+	const most, answers = 1500, 100e6 / 8                            // requests and bytes a second
 	outer := map[lb.Forward]float64{lb.IPIP: 20, lb.GUE: 20 + 8 + 4} // headers that a balancer adds
 	packets, there := t.each(request)
 	_, back := t.each(answer)
-	in, out, host := there, there+packets*outer[mode], "switch"
+	in, out, host, rate := there, there+packets*outer[mode], "switch", min(most, answers/back)
 	if mode.Translates() {
 		in, out, host = there+back, there+back, ""
 	}
 	return []link{
-		{"client in", "router", "eth0", back}, {"balancer in", "switch", "lb1", in},
-		{"balancer out", host, "server1", out}, {"server out", "server1", "eth0", back},
+		{"client in", "router", "eth0", back, rate}, {"balancer in", "switch", "lb1", in, rate},
+		{"balancer out", host, "server1", out, rate}, {"server out", "server1", "eth0", back, rate},
 	}
 }
 
-// rate is the link's in bits a second, which two processors that run all hosts can fill.
-func (l link) rate() float64 {
-	const large, slow, fast = 4096, 5e6, 100e6
-	if l.bytes < large {
-		return slow
-	}
-	return fast
-}
+// rate is the link's while it is shaped, in bits a second.
+func (l link) rate() float64 { return l.perSecond * l.bytes * 8 }
