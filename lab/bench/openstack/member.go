@@ -33,8 +33,11 @@ type target struct {
 	member   string
 }
 
-// creations are the milliseconds of the creations of members.
+// creations are the milliseconds of creations.
 type creations struct {
+	// Whole is from before the request for a load balancer with a listener, a pool and a member until Octavia shows it
+	// as active and a client's connection has been accepted.
+	Whole bench.Runs
 	// Total is from before the request to the first connection at the member. It is the sum of Octavia, until the driver
 	// writes the load balancer, and Fairlead. Answered is until the answer.
 	Total, Octavia, Fairlead, Answered bench.Runs
@@ -44,14 +47,16 @@ type creations struct {
 func (t *testbed) measureMembers(ctx context.Context) (s seen, err error) {
 	defer func() { err = t.withLogs(err) }()
 	var all []*target
+	found := &s.Creations
 	for n := range min(targets, t.cfg.Members) {
+		began := time.Now()
 		one, err := t.newTarget(ctx, firstPort+n)
 		if err != nil {
 			return s, err
 		}
+		found.Whole = append(found.Whole, bench.Milliseconds(time.Since(began)))
 		all = append(all, one)
 	}
-	found := &s.Creations
 	for len(found.Total) < t.cfg.Members {
 		for _, one := range all[:min(len(all), t.cfg.Members-len(found.Total))] {
 			if err := t.createMember(ctx, one, found); err != nil {
@@ -72,8 +77,9 @@ func (t *testbed) measureMembers(ctx context.Context) (s seen, err error) {
 	return s, t.awaitNone(ctx, "name=bench7000")
 }
 
-// newTarget makes a load balancer with a member at the second server, and has both servers accept connections. New
-// ones may have another member at once, while datagrams have the former one for the second in which flows are learned.
+// newTarget makes a load balancer with a member at the second server, has both servers accept connections, and opens
+// one. New connections may have another member at once, while datagrams have the former one for the second in which
+// flows are learned.
 func (t *testbed) newTarget(ctx context.Context, port int) (*target, error) {
 	made, err := t.create(ctx, "TCP", port, fields{"members": []fields{t.member(1, port)}})
 	if err != nil {
@@ -97,7 +103,10 @@ func (t *testbed) newTarget(ctx context.Context, port int) (*target, error) {
 		return nil, err
 	}
 	hops := netlab.LearnedRoute{Host: "router", Prefix: netip.PrefixFrom(vip, vip.BitLen()), Via: []string{"10.0.5.11"}}
-	return one, t.AwaitRoute(ctx, hops)
+	if err := t.AwaitRoute(ctx, hops); err != nil {
+		return nil, err
+	}
+	return one, t.Do("client", one.connect)
 }
 
 // createMember creates the member, and waits for its first connection.
@@ -147,16 +156,21 @@ func (one *target) drain() {
 	}
 }
 
+// connect opens a connection from the calling thread's namespace.
+func (one *target) connect() error {
+	to := netip.AddrPortFrom(netip.MustParseAddr(one.VIP), uint16(one.port)).String()
+	conn, err := net.DialTimeout("tcp4", to, changeTimeout)
+	if err != nil {
+		return err
+	}
+	return errors.Join(conn.(*net.TCPConn).SetLinger(0), conn.Close())
+}
+
 // send opens connections from the client until ctx ends.
 func (t *testbed) send(ctx context.Context, one *target) error {
-	to := netip.AddrPortFrom(netip.MustParseAddr(one.VIP), uint16(one.port)).String()
 	return t.Do("client", func() error {
 		for ticker := time.NewTicker(sendPause); ; {
-			conn, err := net.DialTimeout("tcp4", to, changeTimeout)
-			if err == nil {
-				err = errors.Join(conn.(*net.TCPConn).SetLinger(0), conn.Close())
-			}
-			if err != nil {
+			if err := one.connect(); err != nil {
 				return err
 			}
 			select {
@@ -186,6 +200,7 @@ func (t *testbed) deleteMember(ctx context.Context, one *target) error {
 
 // add adds the results and the verdict.
 func (c *creations) add(r *bench.Report) {
+	r.AddDistribution("create_whole_ms", "ms", c.Whole, nil)
 	r.AddDistribution("create_to_packet_ms", "ms", c.Total, nil)
 	r.AddDistribution("create_to_write_ms", "ms", c.Octavia, nil)
 	r.AddDistribution("write_to_packet_ms", "ms", c.Fairlead, nil)
