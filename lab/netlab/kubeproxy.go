@@ -39,7 +39,7 @@ func (h *Host) kubeProxy(services []lb.Service) {
 	speaker := h.Agent.BGP
 	h.Agent, h.Processes, h.Socket = nil, nil, ""
 	h.Sysctls = map[string]string{"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}
-	h.Rules = kubeProxyText(services)
+	h.Rules = KubeProxyRules(services)
 	if speaker != nil {
 		frr(h, render("bgpd-node.conf", map[string]any{
 			"RouterID": speaker.RouterID, "ASN": speaker.ASN, "Peer": speaker.Peers[0], "Announced": hostPrefixes(vips()),
@@ -47,9 +47,9 @@ func (h *Host) kubeProxy(services []lb.Service) {
 	}
 }
 
-// kubeProxyText is a transaction of nft(8) that replaces all rules. Backends with a weight, of
-// which each service has one, are used equally.
-func kubeProxyText(services []lb.Service) string {
+// KubeProxyRules returns a transaction of nft(8) that replaces all rules of kube-proxy's nftables
+// mode. Backends with a weight, of which each service has one, are used equally.
+func KubeProxyRules(services []lb.Service) string {
 	families := map[string][]lb.Service{}
 	for _, s := range services {
 		s.Backends = slices.DeleteFunc(slices.Clone(s.Backends), func(b lb.Backend) bool { return b.Weight == 0 })
@@ -66,7 +66,7 @@ func kubeProxyText(services []lb.Service) string {
 // that aren't backends any more, as kube-proxy does. Other flows, and all TCP connections, stay.
 // Backends of weight 0 are Kubernetes' terminating endpoints.
 func SyncKubeProxy(ctx context.Context, l *Lab, node string, services []lb.Service) error {
-	if err := l.State().Host(node).ReplaceFile(kubeProxyRules, kubeProxyText(services)); err != nil {
+	if err := l.State().Host(node).ReplaceFile(kubeProxyRules, KubeProxyRules(services)); err != nil {
 		return err
 	}
 	if _, err := l.Run(ctx, node, "nft", "-f", kubeProxyRules); err != nil {

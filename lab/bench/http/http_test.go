@@ -99,9 +99,6 @@ func TestRender(t *testing.T) {
 			`-A KUBE-SVC-WEB -m comment --comment "bench/web:http -> 10.0.2.103:8080" -j KUBE-SEP-2`,
 			"-A KUBE-SEP-2 -m comment --comment bench/web:http -m tcp -p tcp -j DNAT --to-destination 10.0.2.103:8080",
 		},
-		"kube-proxy.nft": {
-			"    meta l4proto tcp dnat ip addr . port to numgen random mod 3 map { 0 : 10.0.2.101 . 8080, 1 : 10.0.2.102 . 8080, 2 : 10.0.2.103 . 8080 }",
-		},
 		"nginx.conf":  {"    server 10.0.2.103:8080;"},
 		"haproxy.cfg": {"  server s2 10.0.2.103:8080"},
 	} {

@@ -29,6 +29,9 @@ type way struct {
 	quick bool
 }
 
+// kubeProxyRules names rules that netlab writes.
+const kubeProxyRules = "kube-proxy.nft"
+
 // Names of ways that are compared.
 const (
 	l2dsr    = "l2dsr"
@@ -58,7 +61,7 @@ func direct() []way {
 		{name: iptables, draw: translated, file: "dnat.iptables", quick: true},
 		{name: "nftables", draw: translated, file: "dnat.nft"},
 		{name: "kube-proxy iptables", draw: translated, file: "kube-proxy.iptables"},
-		{name: "kube-proxy nftables", draw: translated, file: "kube-proxy.nft"},
+		{name: "kube-proxy nftables", draw: translated, file: kubeProxyRules},
 		{name: nginx, draw: translated, file: "nginx.conf", quick: true},
 		{name: haproxy, draw: translated, file: "haproxy.cfg"},
 	}
@@ -70,7 +73,7 @@ func toPods() []way {
 		{name: dsrPods, draw: nodes(lb.DSR), quick: true},
 		{name: "nat to pods", draw: nodes(lb.NAT)},
 		{name: "kube-proxy iptables to pods", draw: nodes(lb.NAT), file: "kube-proxy.iptables"},
-		{name: kubeProxyPods, draw: nodes(lb.NAT), file: "kube-proxy.nft", quick: true},
+		{name: kubeProxyPods, draw: nodes(lb.NAT), file: kubeProxyRules, quick: true},
 	}
 }
 
@@ -146,6 +149,10 @@ func (w way) topology(servers int) (netlab.Topology, error) {
 // replace has a host forward without Fairlead.
 func (w way) replace(h *netlab.Host, service lb.Service) {
 	h.Role, h.Agent, h.Processes, h.Socket, h.Rules = netlab.Router, nil, nil, "", ""
+	if w.file == kubeProxyRules {
+		h.Rules = netlab.KubeProxyRules([]lb.Service{service})
+		return
+	}
 	text := render(w.file, service)
 	h.Files = map[string]string{w.file: text}
 	switch path.Ext(w.file) {
