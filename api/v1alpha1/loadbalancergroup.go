@@ -231,6 +231,13 @@ type LoadBalancerGroupStatus struct {
 	// +optional
 	// +listType=set
 	NodesWithoutAgent []string `json:"nodesWithoutAgent,omitempty"`
+	// NodesRestarted are the nodes of the cluster that were started again, and from which no agent has
+	// reported since, sorted by name. With dsr and tunnels their pods get no packets while others are
+	// ready.
+	//
+	// +optional
+	// +listType=set
+	NodesRestarted []string `json:"nodesRestarted,omitempty"`
 	// ReadyNodes is the number of ready nodes.
 	//
 	// +optional

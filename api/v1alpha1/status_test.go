@@ -29,7 +29,7 @@ func (k *samples) status() string {
 			services: {total: 9, programmed: 7, failed: 1, panic: 1, drained: 2}, backends: {total: 20, inUse: 15, unhealthy: 3, drained: 1},
 			routes: {announced: 6, leaving: 1, withheld: 2, sessions: 4}, failedServices: [{object: default/web/80, message: the table is full}],
 			problems: [{object: Service default/web, message: no node}], omittedProblems: 5,
-			observed: {services: "71", loadBalancers: "72"}, reported: "2026-01-02T03:05:05Z",
+			observed: {services: "71", loadBalancers: "72", bootID: "73"}, reported: "2026-01-02T03:05:05Z",
 			traffic: {packetsPerSecond: 8, bitsPerSecond: 9}, withheld: [{prefix: 192.0.2.9/32, message: no backend}],
 			unhealthy: [{service: default/web/80, backend: "192.168.1.21:81", message: timeout, since: "2026-01-02T03:04:05Z"}],
 			peers: [{name: leaf, address: 192.168.1.254, established: false, message: connection refused, since: "2026-01-02T03:04:05Z"}], addresses: [192.168.1.11, "fd00::11"]}`

@@ -970,6 +970,11 @@ func (in *LoadBalancerGroupStatus) DeepCopyInto(out *LoadBalancerGroupStatus) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.NodesRestarted != nil {
+		in, out := &in.NodesRestarted, &out.NodesRestarted
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))

@@ -12,7 +12,6 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -115,8 +114,8 @@ type Agent struct {
 	intake     intake
 	observer   *observe.Observer
 	web        *web.Server
-	// attached says that the data plane has been put to work.
-	attached atomic.Bool
+	// attached is closed once the data plane has been put to work.
+	attached chan struct{}
 	// permanent is Shutdown's.
 	permanent bool
 }
@@ -131,6 +130,7 @@ func New(c Config) *Agent {
 		store:      desired,
 		drains:     store.OpenDrains(c.Drains, desired, c.Log),
 		reconciler: reconcile.New(c.Plane, desired, c.Log),
+		attached:   make(chan struct{}),
 	}
 	a.monitor = health.New(health.Config{
 		Paths:   c.Plane,
@@ -217,7 +217,7 @@ func (a *Agent) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.attached.Store(true)
+	close(a.attached)
 	if a.announcer != nil {
 		a.announcer.Begin()
 	}

@@ -53,10 +53,14 @@ type reporter struct {
 	log      *slog.Logger
 }
 
-// report has Config.Reporter write this node's status, from the first programming attempt of all
-// services until ctx ends.
+// report has Config.Reporter write this node's status, once the data plane has been put to work, until
+// ctx ends.
 func (a *Agent) report(ctx context.Context) {
-	if a.Reporter == nil || a.reconciler.Settled(ctx, 1) != nil {
+	select {
+	case <-a.attached:
+	case <-ctx.Done():
+	}
+	if a.Reporter == nil || ctx.Err() != nil {
 		return
 	}
 	reporter{a.store, a.reportedRoutes, a.Describe, &traffic{read: a.Plane.Stats}, a.Reporter.Report, a.Log}.run(ctx)

@@ -38,7 +38,14 @@ func (a *Agent) Stats(ctx context.Context) (dataplane.Stats, error) { return a.P
 func (a *Agent) Calling() time.Time { return a.reconciler.Calling() }
 
 // Attached implements observe.Agent.
-func (a *Agent) Attached() bool { return a.attached.Load() }
+func (a *Agent) Attached() bool {
+	select {
+	case <-a.attached:
+		return true
+	default:
+		return false
+	}
+}
 
 // Reload implements control.Agent. It waits until each changed service has been
 // tried.

@@ -87,7 +87,7 @@ func slimNode(object any) (any, error) {
 			Labels: n.Labels, DeletionTimestamp: n.DeletionTimestamp,
 		}
 		n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable, PodCIDRs: n.Spec.PodCIDRs}
-		n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses, Conditions: without(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		n.Status = corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: n.Status.NodeInfo.BootID}, Addresses: n.Status.Addresses, Conditions: without(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type != corev1.NodeReady && c.Type != corev1.NodeNetworkUnavailable
 		})}
 	}

@@ -343,26 +343,39 @@ func aggregates(w *testCluster) {
 	w.says(p, v1alpha1.ConditionReady, yes, "PoolReady")
 }
 
-// A group's status has the nodes from which no agent has reported yet.
+// A group's status has the nodes from which no agent has reported yet, and those that were started
+// again since. An older agent reports no start.
 func nodesWithoutAgent(w *testCluster) {
 	w.run()
 	g := w.group("main", 1)
 	w.node("n1", nil)
-	w.node("n2", nil)
-	without := func(want ...string) {
+	n := w.node("n2", nil)
+	lists := func(without, restarted []string) {
 		w.Helper()
-		w.awaitObject(g, fmt.Sprintf("nodes without agent %v", want), func() error {
-			if got := g.Status.NodesWithoutAgent; !slices.Equal(got, want) {
-				return fmt.Errorf("are %v", got)
+		w.awaitObject(g, fmt.Sprintf("nodes without agent %v, restarted ones %v", without, restarted), func() error {
+			s := &g.Status
+			if !slices.Equal(s.NodesWithoutAgent, without) || !slices.Equal(s.NodesRestarted, restarted) {
+				return fmt.Errorf("are %v and %v", s.NodesWithoutAgent, s.NodesRestarted)
 			}
 			return nil
 		})
 	}
-	without("n1", "n2")
+	boot := func(id string) {
+		w.Helper()
+		n.Status.NodeInfo.BootID = id
+		w.ready(n, true)
+	}
+	lists([]string{"n1", "n2"}, nil)
 	w.report("n1", v1alpha1.BalancerNodeStatus{})
-	without("n2")
+	lists([]string{"n2"}, nil)
+	boot("first")
 	w.report("n2", v1alpha1.BalancerNodeStatus{})
-	without()
+	lists(nil, nil)
+	w.report("n2", v1alpha1.BalancerNodeStatus{Observed: v1alpha1.ObservedVersions{BootID: "first"}})
+	boot("second")
+	lists(nil, []string{"n2"})
+	w.report("n2", v1alpha1.BalancerNodeStatus{Observed: v1alpha1.ObservedVersions{BootID: "second"}})
+	lists(nil, nil)
 }
 
 func typeChanges(w *testCluster) {

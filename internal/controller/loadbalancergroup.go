@@ -83,8 +83,9 @@ type group struct {
 	ready int
 	// addresses are those that the group serves, if a node is cordoned.
 	addresses []netip.Addr
-	// withoutAgent are the nodes of the cluster without a report.
-	withoutAgent []string
+	// withoutAgent are the nodes of the cluster without a report, restarted those without one of their
+	// machine's last start.
+	withoutAgent, restarted []string
 	// leaving are the cordoned ones among the nodes.
 	leaving []string
 	// matching is the number of nodes that the selector selects, and excluded how many of them
@@ -130,10 +131,10 @@ func (r *groupReconciler) read(ctx context.Context) (groups []*group, candidates
 		return nil, nil, 0, err
 	}
 	r.allocations.SetGroups(list.Items)
-	withoutAgent := withoutReport(nodes.Items, reports.Items)
+	withoutAgent, restarted := withoutReport(nodes.Items, reports.Items)
 	for i := range list.Items {
 		if g := &list.Items[i]; g.DeletionTimestamp.IsZero() {
-			made := &group{LoadBalancerGroup: g, size: sizeOf(g), withoutAgent: withoutAgent}
+			made := &group{LoadBalancerGroup: g, size: sizeOf(g), withoutAgent: withoutAgent, restarted: restarted}
 			made.readSelectors()
 			made.countNodes(nodes.Items)
 			groups = append(groups, made)
@@ -224,7 +225,7 @@ func (r *groupReconciler) assignNodes(groups []*group, candidates []candidate, n
 func (r *groupReconciler) publish(ctx context.Context, g *group, c count) error {
 	base := g.DeepCopy()
 	g.Status.Size, g.Status.Nodes, g.Status.ReadyNodes = int32(g.size), g.nodes, int32(g.ready)
-	g.Status.NodesWithoutAgent = g.withoutAgent
+	g.Status.NodesWithoutAgent, g.Status.NodesRestarted = g.withoutAgent, g.restarted
 	g.Status.Services, g.Status.Addresses = int32(c.services), int32(c.addresses)
 	set(&g.Status.Conditions, groupCondition(g))
 	_, err := r.patchStatus(ctx, g.LoadBalancerGroup, base)

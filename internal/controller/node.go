@@ -107,19 +107,26 @@ func (r *nodeTracker) cordonedSince(n *corev1.Node, now time.Time) time.Time {
 	return since
 }
 
-// withoutReport returns the names of nodes whose agents have never reported, sorted.
-func withoutReport(nodes []corev1.Node, reports []v1alpha1.BalancerNode) (names []string) {
-	reported := make(map[string]bool, len(reports))
+// withoutReport returns the names of nodes whose agents have never reported, and of those that were
+// started again after the report, sorted.
+func withoutReport(nodes []corev1.Node, reports []v1alpha1.BalancerNode) (never, restarted []string) {
+	boots := make(map[string]string, len(reports))
 	for i := range reports {
-		reported[reports[i].Name] = true
+		boots[reports[i].Name] = reports[i].Status.Observed.BootID
 	}
 	for i := range nodes {
-		if !reported[nodes[i].Name] {
-			names = append(names, nodes[i].Name)
+		n := &nodes[i]
+		boot, reported := boots[n.Name]
+		switch now := n.Status.NodeInfo.BootID; {
+		case !reported:
+			never = append(never, n.Name)
+		case boot != "" && now != "" && boot != now:
+			restarted = append(restarted, n.Name)
 		}
 	}
-	slices.Sort(names)
-	return names
+	slices.Sort(never)
+	slices.Sort(restarted)
+	return never, restarted
 }
 
 // excluded reports whether a node's label keeps it out of all groups.
@@ -134,13 +141,14 @@ func membersChanged(before, now client.Object) bool {
 	case *corev1.Node:
 		old := before.(*corev1.Node)
 		return nodeReady(o) != nodeReady(old) || o.Spec.Unschedulable != old.Spec.Unschedulable ||
-			o.DeletionTimestamp.IsZero() != old.DeletionTimestamp.IsZero() || !maps.Equal(o.Labels, old.Labels)
+			o.DeletionTimestamp.IsZero() != old.DeletionTimestamp.IsZero() || !maps.Equal(o.Labels, old.Labels) ||
+			o.Status.NodeInfo.BootID != old.Status.NodeInfo.BootID
 	case *corev1.Pod:
 		old := before.(*corev1.Pod)
 		return podReady(o) != podReady(old) || o.Spec.NodeName != old.Spec.NodeName
 	case *v1alpha1.BalancerNode:
 		old := before.(*v1alpha1.BalancerNode)
-		return o.Status.Routes != old.Status.Routes || !slices.EqualFunc(o.Status.Withheld, old.Status.Withheld,
+		return o.Status.Routes != old.Status.Routes || o.Status.Observed.BootID != old.Status.Observed.BootID || !slices.EqualFunc(o.Status.Withheld, old.Status.Withheld,
 			func(a, b v1alpha1.WithheldRoute) bool { return a.Prefix == b.Prefix })
 	}
 	return true

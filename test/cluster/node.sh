@@ -48,5 +48,9 @@ for setting in vm/overcommit_memory=1 kernel/panic=10 kernel/panic_on_oops=1; do
 	mount --bind "$file" "/proc/sys/${setting%=*}"
 done
 
+# The kubelet reports each start of the machine by another ID.
+cat /proc/sys/kernel/random/uuid >/run/boot_id
+mount --bind /run/boot_id /proc/sys/kernel/random/boot_id
+
 # What the kubelet mounts is seen by pods that ask for it.
 mount --make-rshared /

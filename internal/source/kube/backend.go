@@ -19,6 +19,9 @@ import (
 // pods of this node are preferred, or nodes with a pod are used. Nodes that terminate tunnels know
 // all nodes, so that packets sent to a node that has left the group reach the group.
 func (t *translation) backends(svc *corev1.Service, s *lb.Service, all []target) []lb.Backend {
+	if s.Forward != lb.L2DSR && s.Forward != lb.NAT {
+		all = t.withoutRestarted(all)
+	}
 	if local(svc) {
 		all = t.onNodes(s, all)
 	}
@@ -37,6 +40,15 @@ func (t *translation) backends(svc *corev1.Service, s *lb.Service, all []target)
 		return nil // nodes would have no pod to forward packets to
 	}
 	return weighted(t.allNodes(s))
+}
+
+// withoutRestarted removes the endpoints on nodes that were restarted, unless no other is ready.
+func (t *translation) withoutRestarted(all []target) []target {
+	on := func(e target) bool { return t.restarted(e.node) }
+	if rest := slices.DeleteFunc(slices.Clone(all), on); anyReady(rest) {
+		return rest
+	}
+	return all
 }
 
 // pods returns endpoints as backends.
@@ -120,6 +132,8 @@ func (t *translation) onNodes(s *lb.Service, all []target) []target {
 		switch {
 		case e.node == "":
 			t.fail("endpoint %s has no nodeName: not used with externalTrafficPolicy Local", e.address)
+		case s.Forward != lb.L2DSR && t.restarted(e.node):
+			return true
 		case s.Forward != lb.L2DSR && t.lacksAgent(e.node):
 			t.fail("node %s has no agent: its endpoints are not used with externalTrafficPolicy Local", e.node)
 			return true
@@ -191,7 +205,7 @@ func (t *translation) balancers(s *lb.Service) (all []netip.Addr) {
 		return nil
 	}
 	for _, name := range t.group.nodes {
-		if a := t.nodes[name].relayAddress(s); a.IsValid() {
+		if a := t.nodes[name].relayAddress(s); a.IsValid() && !t.restarted(name) {
 			all = append(all, a)
 		}
 	}

@@ -256,9 +256,12 @@ func (w *Cache) markDirty(services ...Object) {
 func (w *Cache) setNode(n *node) {
 	before := w.nodes[n.name]
 	if n.name != w.Node {
-		n.labels, n.hops = nil, nil
-	} else if before == nil || before.zone != n.zone {
-		w.allDirty() // hints of zones
+		n.labels, n.hops, n.boot = nil, nil, ""
+	} else {
+		w.newest.BootID = n.boot
+		if before == nil || before.zone != n.zone {
+			w.allDirty() // hints of zones
+		}
 	}
 	w.nodes[n.name] = n
 	w.networks.setNode(before, n)

@@ -66,6 +66,7 @@ func (w *testCluster) node(name, address string) *corev1.Node {
 	n.Status = corev1.NodeStatus{
 		Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}},
 		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		NodeInfo:   corev1.NodeSystemInfo{BootID: "first"},
 	}
 	w.must(w.objects.Status().Update(w.t.Context(), n))
 	return n
@@ -249,13 +250,18 @@ func (w *testCluster) follows(t *testing.T) {
 	a.want("")
 	svc := w.service("web", "blue", "198.51.100.1")
 	a.want("default/web/http")
-	delivered := func() bool { return a.source.Delivered() == v1alpha1.ObservedVersions{Services: svc.ResourceVersion} }
+	delivered := func() bool {
+		return a.source.Delivered() == v1alpha1.ObservedVersions{Services: svc.ResourceVersion, BootID: self.Status.NodeInfo.BootID}
+	}
 	a.until("the Service's version is delivered", delivered)
 	svc.Status.Conditions = append(svc.Status.Conditions, metav1.Condition{
 		Type: "example.com/Nice", Status: metav1.ConditionTrue, Reason: "Nice", LastTransitionTime: metav1.Now(),
 	})
 	w.must(w.objects.Status().Update(t.Context(), svc))
 	a.until("a version that changes nothing is delivered", delivered)
+	self.Status.NodeInfo.BootID = "second"
+	w.must(w.objects.Status().Update(t.Context(), self))
+	a.until("the machine's next start is delivered", delivered)
 	w.slice("web", "10.0.0.1", "10.0.0.2")
 	a.want("default/web/http 10.0.0.1:8080 10.0.0.2:8080")
 	for i := range 20 {

@@ -64,7 +64,9 @@ func strip(obj metav1.Object) {
 	case *corev1.Node:
 		maps.DeleteFunc(o.Annotations, func(key, _ string) bool { return key != nextHopsAnnotation })
 		o.Spec = corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, PodCIDRs: o.Spec.PodCIDRs}
-		o.Status = corev1.NodeStatus{Conditions: o.Status.Conditions, Addresses: o.Status.Addresses}
+		o.Status = corev1.NodeStatus{
+			Conditions: o.Status.Conditions, Addresses: o.Status.Addresses, NodeInfo: corev1.NodeSystemInfo{BootID: o.Status.NodeInfo.BootID},
+		}
 	}
 }
 

@@ -21,8 +21,10 @@ import (
 
 // node is a Node, reduced to the fields that are needed.
 type node struct {
-	name  string
-	uid   types.UID
+	name string
+	uid  types.UID
+	// boot is the ID of the machine's last start.
+	boot  string
 	ready bool
 	// excluded nodes get no packets of load balancers.
 	excluded bool
@@ -43,7 +45,7 @@ type node struct {
 
 func readNode(n *corev1.Node) *node {
 	own := &node{
-		name: n.Name, uid: n.UID, zone: n.Labels[corev1.LabelTopologyZone], labels: n.Labels,
+		name: n.Name, uid: n.UID, boot: n.Status.NodeInfo.BootID, zone: n.Labels[corev1.LabelTopologyZone], labels: n.Labels,
 		draining: n.Spec.Unschedulable || n.DeletionTimestamp != nil,
 	}
 	own.addresses, own.pods = spec.NodeNetworks(n)
@@ -142,8 +144,9 @@ func sortedNodes(all map[string]*node) []*node {
 
 // group is a LoadBalancerGroup, reduced to the fields that are needed.
 type group struct {
-	// nodes are the names of its nodes, withoutAgent the nodes of the cluster that have none.
-	nodes, withoutAgent []string
+	// nodes are the names of its nodes, withoutAgent the nodes of the cluster that have none, and
+	// restarted those whose agents haven't attached their data planes since their machines started.
+	nodes, withoutAgent, restarted []string
 
 	forward lb.Forward
 	health  *lb.HealthCheck
@@ -163,7 +166,7 @@ func readGroup(g *v1alpha1.LoadBalancerGroup) *group {
 	for _, n := range g.Status.Nodes {
 		own.nodes = append(own.nodes, n.Name)
 	}
-	own.withoutAgent = g.Status.NodesWithoutAgent
+	own.withoutAgent, own.restarted = g.Status.NodesWithoutAgent, g.Status.NodesRestarted
 	if text := g.Spec.DataPlane.Forward; text != "" && own.forward.UnmarshalText([]byte(text)) != nil {
 		own.forward, own.problem = lb.DSR, fmt.Sprintf("spec.dataPlane.forward: unknown mode %q: dsr is used", text)
 	}
@@ -183,7 +186,14 @@ func readGroup(g *v1alpha1.LoadBalancerGroup) *group {
 // has reports whether a node is in the group.
 func (g *group) has(node string) bool { return slices.Contains(g.nodes, node) }
 
-// lacksAgent reports whether another node than this one has no agent.
+// lacksAgent reports whether another node than this one has no agent, or none yet.
 func (t *translation) lacksAgent(node string) bool {
-	return node != t.Node && slices.Contains(t.group.withoutAgent, node)
+	return node != t.Node && slices.Contains(t.group.withoutAgent, node) || t.restarted(node)
+}
+
+// restarted reports whether another node's agent hasn't attached its data plane since the machine
+// started. kube-proxy there takes connections that end when it does; without kube-proxy the kernel
+// routes packets of VIPs back to a router.
+func (t *translation) restarted(node string) bool {
+	return node != t.Node && slices.Contains(t.group.restarted, node)
 }

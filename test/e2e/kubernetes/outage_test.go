@@ -5,6 +5,7 @@ package kubernetes_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -98,9 +99,22 @@ func testPowerCut(t *testing.T, i *installation) {
 		i.awaitRoutes(t, vips, left...)
 		i.awaitNode(t, n, core.ConditionUnknown)
 	}, n.Name())
-	t.Log("power back")
-	back := i.under(t, func(*load) {
+	t.Log("power back, and pods before the agent")
+	back := i.under(t, func(l *load) {
+		i.excludeAgent(t, n.Name())
 		n.Boot(t)
+		i.Kubectl(t, "scale", "deployment/web", fmt.Sprintf("--replicas=%d", replicas+3))
+		cluster.Await(t, "a pod on "+n.Name(), func() error {
+			pods, err := i.pods(t.Context(), "web")
+			if err == nil && !slices.Contains(slices.Collect(maps.Values(pods)), n.Name()) {
+				err = fmt.Errorf("the pods are on %v", pods)
+			}
+			return err
+		})
+		for range 3 { // what the node's kube-proxy took now would break when the agent attaches
+			l.goOn(t)
+		}
+		i.excludeAgent(t, "")
 		i.awaitRoutes(t, vips, i.names()...)
 	})
 	if !i.forward.stateless() {
@@ -119,6 +133,15 @@ func testPowerCut(t *testing.T, i *installation) {
 		t.Errorf("%d connections broken whose pods live: %v", len(gone.Else), gone.Else)
 	}
 	back.unharmed(t)
+}
+
+// excludeAgent keeps the agent from a node, or lets all nodes have one, and leaves those that run.
+func (i *installation) excludeAgent(t *testing.T, node string) {
+	t.Helper()
+	const patch = `{"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": null}, "template": {"spec": {"affinity": {"nodeAffinity": {
+		"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [
+			{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": [%q]}]}]}}}}}}}`
+	i.Kubectl(t, "--namespace", namespace, "patch", "daemonset/fairlead-agent", "--type=merge", "--patch", fmt.Sprintf(patch, node))
 }
 
 // checkReset fails the test if a connection to a living pod timed out: a balancer that doesn't
