@@ -14,6 +14,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 // Node is a machine with containerd and a kubelet, and with a disk, its /var, that
@@ -121,10 +124,19 @@ func (n *Node) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.containerd.poll(ctx, func(ctx context.Context) error {
-		_, err := n.Run(ctx, "ctr", "--address", containerdSocket, "version")
+	return n.containerd.poll(ctx, n.serving)
+}
+
+// serving reports whether containerd answers kubelets, which end if it doesn't: it does so a while after it
+// answers ctr. The socket is seen from here through the machine's first process.
+func (n *Node) serving(ctx context.Context) (err error) {
+	socket := fmt.Sprintf("unix:///proc/%d/root%s", n.pid(), containerdSocket)
+	conn, err := grpc.NewClient(socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
 		return err
-	})
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	return conn.Invoke(ctx, "/runtime.v1.RuntimeService/Version", &emptypb.Empty{}, &emptypb.Empty{})
 }
 
 // plumb connects the node with the network. The router is its gateway.
