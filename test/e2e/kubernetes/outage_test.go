@@ -111,7 +111,7 @@ func testPowerCut(t *testing.T, i *installation) {
 			}
 			return err
 		})
-		for range 3 { // what the node's kube-proxy took now would break when the agent attaches
+		for range 3 { // connections that the node's kube-proxy took now would be reset later
 			l.goOn(t)
 		}
 		i.excludeAgent(t, "")
