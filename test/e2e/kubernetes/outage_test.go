@@ -103,6 +103,13 @@ func testPowerCut(t *testing.T, i *installation) {
 	back := i.under(t, func(l *load) {
 		i.excludeAgent(t, n.Name())
 		n.Boot(t)
+		cluster.Await(t, "node "+n.Name()+" to take pods", func() error {
+			node, err := i.Clients().CoreV1().Nodes().Get(t.Context(), n.Name(), meta.GetOptions{})
+			if err == nil && len(node.Spec.Taints) > 0 {
+				err = fmt.Errorf("it has taints %v", node.Spec.Taints)
+			}
+			return err
+		})
 		i.Kubectl(t, "scale", "deployment/web", fmt.Sprintf("--replicas=%d", replicas+3))
 		cluster.Await(t, "a pod on "+n.Name(), func() error {
 			pods, err := i.pods(t.Context(), "web")
