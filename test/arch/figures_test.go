@@ -199,7 +199,7 @@ func (r report) verdicts() string {
 			held++
 			continue
 		}
-		missed += fmt.Sprintf("- %s: %s (%s)\n", v.Claim, rounded(v.Value), symbols.Replace(v.Target))
+		missed += fmt.Sprintf("- %s:\n  %s (%s)\n", v.Claim, rounded(v.Value), symbols.Replace(v.Target))
 	}
 	text := fmt.Sprintf("Verdicts that hold: %d of %d.", held, len(r.Verdicts))
 	if missed != "" {
