@@ -129,7 +129,6 @@ type BalancerNodeStatus struct {
 
 // ObservedVersions are the newest resource versions that the node has programmed: each older
 // Service and LoadBalancer for the node is programmed, or among the failed services or the problems.
-// The agent reports once its data plane is attached.
 type ObservedVersions struct {
 	// Services is the newest version of a Service that Fairlead serves.
 	//
@@ -141,7 +140,8 @@ type ObservedVersions struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	LoadBalancers string `json:"loadBalancers,omitempty"`
-	// BootID is status.nodeInfo.bootID of the Node, which changes when the machine starts again.
+	// BootID is status.nodeInfo.bootID of the Node, which changes when the machine starts again. An
+	// agent writes no report before its data plane is attached.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

@@ -206,7 +206,10 @@ func TestMemory(t *testing.T) {
 			t.Errorf("%d answers with the status %d", n, status)
 		}
 	}
-	// Those that waited for processors longer than storeTimeout were refused.
+	if statuses[200].Load()+statuses[503].Load() == 0 {
+		t.Error("all requests were refused at once")
+	}
+	// On a busy machine each may have waited for processors longer than storeTimeout.
 	await.True(t, "an expensive request to be answered", func() bool {
 		got, err := p.send("reader", "GET", base+"?limit=500", "")
 		return got == 200 && err == nil

@@ -192,8 +192,8 @@ func (t *translation) lacksAgent(node string) bool {
 }
 
 // restarted reports whether another node's agent hasn't attached its data plane since the machine
-// started. kube-proxy there takes connections that end when it does; without kube-proxy the kernel
-// routes packets of VIPs back to a router.
+// started. Until then kube-proxy there takes connections, which end with the attachment; without
+// kube-proxy the kernel routes packets of VIPs back to a router.
 func (t *translation) restarted(node string) bool {
 	return node != t.Node && slices.Contains(t.group.restarted, node)
 }
