@@ -110,7 +110,7 @@ func unsettled(e *store.Entry) bool {
 			healthy++
 		}
 	}
-	used, reason := inUse(e)
+	used, _, reason := inUse(e)
 	return used < healthy && reason == ""
 }
 
@@ -130,7 +130,8 @@ func (in *Input) suppression(e *store.Entry) string {
 
 // missing is why a service can't be served; empty if it can. Backends count if they are
 // healthy in the store and in use in the data plane: whichever changes first withdraws
-// the route.
+// the route. A change that replaces all backends doesn't: the data plane uses the former
+// ones until it has the new ones.
 func missing(e *store.Entry) string {
 	status := e.Status
 	switch {
@@ -151,7 +152,7 @@ func missing(e *store.Entry) string {
 	if healthy < svc.MinHealthy {
 		return fmt.Sprintf("%d of %d backends healthy, %d wanted", healthy, len(svc.Backends), svc.MinHealthy)
 	}
-	if used, reason := inUse(e); used < svc.MinHealthy {
+	if used, former, reason := inUse(e); used+former < svc.MinHealthy {
 		return fmt.Sprintf("%d of %d backends in use, %d wanted%s", used, len(svc.Backends), svc.MinHealthy, reason)
 	}
 	return ""
@@ -161,24 +162,29 @@ func missing(e *store.Entry) string {
 func usable(b *lb.Backend) bool { return b.Weight > 0 && !b.Down && !b.Drained }
 
 // inUse counts the usable backends that the data plane uses, and returns why it doesn't
-// use the first of the others. Both lists are sorted by ID, but the data plane's may be
-// of an earlier version of the service, whose reasons no longer hold.
-func inUse(e *store.Entry) (n int, reason string) {
-	backends, programmed := e.Service.Backends, e.Status.State.Backends
+// use the first of the others. Former backends are used until the data plane has the
+// newest version of the service, which sends them no new flows for another reason than
+// that they are down. Both lists are sorted by ID, but the data plane's may be of an
+// earlier version, whose reasons no longer hold.
+func inUse(e *store.Entry) (used, former int, reason string) {
+	backends := e.Service.Backends
 	current := e.Status.Programmed == e.Revision
-	for i := range backends {
-		id := backends[i].ID()
-		for len(programmed) > 0 && programmed[0].ID.Compare(id) < 0 {
-			programmed = programmed[1:]
+	pending := !current && e.Status.Error == ""
+	for _, programmed := range e.Status.State.Backends {
+		for len(backends) > 0 && backends[0].ID().Compare(programmed.ID) < 0 {
+			backends = backends[1:]
 		}
-		if !usable(&backends[i]) || len(programmed) == 0 || programmed[0].ID != id {
-			continue
-		}
-		if programmed[0].InUse {
-			n++
-		} else if current && reason == "" && programmed[0].Reason != "" {
-			reason = fmt.Sprintf(" (%s: %s)", id, programmed[0].Reason)
+		desired := len(backends) > 0 && backends[0].ID() == programmed.ID
+		switch {
+		case desired && usable(&backends[0]):
+			if programmed.InUse {
+				used++
+			} else if current && reason == "" && programmed.Reason != "" {
+				reason = fmt.Sprintf(" (%s: %s)", programmed.ID, programmed.Reason)
+			}
+		case pending && programmed.InUse && !(desired && backends[0].Down):
+			former++
 		}
 	}
-	return n, reason
+	return used, former, reason
 }

@@ -72,6 +72,14 @@ func (s *scene) evaluate(svc lb.Service, living int) {
 	s.Desired = s.store.ApplyVerdicts(states)
 }
 
+// replace sets the only service, which the data plane doesn't have yet.
+func (s *scene) replace(svc lb.Service) {
+	if _, err := s.store.Set([]lb.Service{svc}); err != nil {
+		s.t.Fatal(err)
+	}
+	s.Desired = s.store.Snapshot()
+}
+
 func (s *scene) drain(targets ...store.Target) {
 	for _, t := range targets {
 		s.Desired = s.store.Drain(store.Drain{Target: t})
@@ -85,6 +93,21 @@ var (
 
 func with(svc lb.Service, change func(*lb.Service)) lb.Service {
 	change(&svc)
+	return svc
+}
+
+// some has some of the service's backends.
+func some(svc lb.Service, from, to int) lb.Service {
+	svc.Backends = svc.Backends[from:to]
+	return svc
+}
+
+// weighted is web with these weights of its backends.
+func weighted(weights ...int) lb.Service {
+	svc := service("web", "10.1.1.1", 80)
+	for i := range svc.Backends {
+		svc.Backends[i].Weight = weights[i]
+	}
 	return svc
 }
 
@@ -118,14 +141,16 @@ func TestReasons(t *testing.T) {
 		"dead, unreachable": {[]lb.Service{wide}, func(s *scene) { s.evaluate(wide, 2); s.program(); s.unreachable(1) }, false, "web: 1 of 3 backends in use, 2 wanted (10.0.0.2:80: no neighbour)"},
 		"recovered, not programmed yet": {[]lb.Service{web}, func(s *scene) { s.evaluate(web, 0); s.program(); s.evaluate(web, 3) }, false,
 			"web: 0 of 3 backends in use, 1 wanted"},
-		"new backends, not programmed yet": {[]lb.Service{with(web, func(s *lb.Service) { s.Backends = s.Backends[:2] })}, func(s *scene) {
-			if _, err := s.store.Set([]lb.Service{with(wide, func(s *lb.Service) { s.Backends = s.Backends[1:] })}); err != nil {
-				s.t.Error(err)
-			}
-			s.Desired = s.store.Snapshot()
-		}, false, "web: 1 of 2 backends in use, 2 wanted"},
-		"one of two": {[]lb.Service{web, dns}, func(s *scene) { s.evaluate(web, 0) }, true, ""},
-		"both":       {[]lb.Service{web, dns}, func(s *scene) { s.evaluate(web, 0); s.evaluate(dns, 0) }, false, "dns: 0 of 3 backends healthy, 1 wanted; web: 0 of 3 backends healthy, 1 wanted"},
+		"other backends, not programmed yet": {[]lb.Service{some(web, 0, 2)}, func(s *scene) { s.replace(some(web, 2, 3)) }, true, ""},
+		"too few backends, more not programmed yet": {[]lb.Service{some(web, 0, 1)}, func(s *scene) { s.replace(some(wide, 1, 3)) }, false,
+			"web: 0 of 2 backends in use, 2 wanted"},
+		"other backends, not programmable": {[]lb.Service{some(web, 0, 2)}, func(s *scene) { s.replace(some(web, 2, 3)); s.Programmed[0].Error = "no room" }, false,
+			"web: 0 of 1 backends in use, 1 wanted"},
+		"other backends, not programmed yet, the former dead": {[]lb.Service{some(web, 2, 3)}, func(s *scene) { s.replace(web); s.evaluate(web, 2) }, false,
+			"web: 0 of 3 backends in use, 1 wanted"},
+		"other weights, not programmed yet": {[]lb.Service{weighted(1, 1, 0)}, func(s *scene) { s.replace(weighted(0, 0, 1)) }, true, ""},
+		"one of two":                        {[]lb.Service{web, dns}, func(s *scene) { s.evaluate(web, 0) }, true, ""},
+		"both":                              {[]lb.Service{web, dns}, func(s *scene) { s.evaluate(web, 0); s.evaluate(dns, 0) }, false, "dns: 0 of 3 backends healthy, 1 wanted; web: 0 of 3 backends healthy, 1 wanted"},
 		"in a segment": {[]lb.Service{with(web, func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 7} })}, func(*scene) {}, false,
 			"web: no policy has a next hop in vlan 7"},
 		"another in a segment": {[]lb.Service{dns, with(web, func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 7} })}, func(s *scene) { s.evaluate(dns, 0) }, false,
@@ -139,8 +164,9 @@ func TestReasons(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, test.services...)
-			test.spoil(s)
 			l := planner{prefixes: map[netip.Prefix]*record{}}
+			l.decide(time.Now(), &s.Input)
+			test.spoil(s)
 			plan := l.decide(time.Now(), &s.Input)
 			if len(plan.Decisions) != 1 || len(plan.Routes()) == 1 != test.announced {
 				t.Fatalf("%+v, want one, announced: %t", plan, test.announced)
