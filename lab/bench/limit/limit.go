@@ -132,11 +132,12 @@ type testbed struct {
 	length      time.Duration // of a run
 }
 
-// measure captures a connection while no link is shaped, and then measures each link.
+// measure captures a connection while no link is limited, and then measures each link. Answers are
+// paced all the time: a client acknowledges every second packet, but a burst as a whole.
 func (t *testbed) measure(ctx context.Context, size, runs int) (s sample, err error) {
 	c := capture{server: t.service.Address}
 	var stop func() error
-	err = errors.Join(t.Do("switch", keepFrames), t.Do("client", func() (err error) {
+	err = errors.Join(t.pace(ctx), t.Do("switch", keepFrames), t.Do("client", func() (err error) {
 		stop, err = bench.Tap("eth0", c.see)
 		return err
 	}))
@@ -155,6 +156,11 @@ func (t *testbed) measure(ctx context.Context, size, runs int) (s sample, err er
 		}
 	}
 	return s, err
+}
+
+// pace has answers sent to the client at twice the rate that a shaped link allows.
+func (t *testbed) pace(ctx context.Context) error {
+	return bench.Shape(ctx, t.Lab, "router", "eth0", fmt.Sprintf("%.0fbit", 2*8*answers))
 }
 
 // keepFrames keeps packets that XDP sends into the switch from being merged: frames are counted.
@@ -179,7 +185,7 @@ func (t *testbed) shaped(ctx context.Context, l link, size, runs int) (rates ben
 		rates = append(rates, rate)
 	}
 	_, removed := t.Run(ctx, l.host, "tc", "qdisc", "del", "dev", l.device, "root")
-	return rates, errors.Join(err, removed)
+	return rates, errors.Join(err, removed, t.pace(ctx))
 }
 
 // request sends requests for a run, the next of a client after an answer, and returns how many a

@@ -81,10 +81,13 @@ type link struct {
 	perSecond float64
 }
 
+// answers is the most bytes a second of answers over a shaped link.
+const answers = 100e6 / 8
+
 // links returns the links of client, balancer and server. XDP sends past the queues of a device, so
 // the balancer's packets are shaped behind the switch, unless they have two destinations.
 func (t traffic) links(mode lb.Forward) []link {
-	const most, answers = 1500, 100e6 / 8                            // requests and bytes a second
+	const most = 1500                                                // requests a second
 	outer := map[lb.Forward]float64{lb.IPIP: 20, lb.GUE: 20 + 8 + 4} // headers that a balancer adds
 	packets, there := t.each(request)
 	_, back := t.each(answer)
