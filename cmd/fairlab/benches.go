@@ -165,10 +165,11 @@ func newBenchLatency() *measurement {
 	m := newMeasurement("latency", "Compare the latency of requests over networks of containers and through balancers",
 		`Measure the latency of HTTP requests at constant rates, from the time at which each
 was to be sent: between pods over routes, VXLAN, macvlan and IPvlan, as far as the
-kernel has them, and between their nodes; and through Fairlead (l2dsr and nat) and
-iptables. Rates are shares of the most requests a second, which is measured first. A
-cell is called for example "350 bytes, 30 % of host, vxlan". Without --quick it takes
-a quarter of an hour; the 99.999th percentile needs a --duration of some minutes.`)
+kernel has them, and between their nodes; through Fairlead (l2dsr and nat) and
+iptables; and to a pod through Fairlead (dsr) and kube-proxy. Rates are shares of the
+most requests a second, which is measured first. A cell is called for example "350
+bytes, 30 % of host, vxlan". Without --quick it takes a quarter of an hour; the
+99.999th percentile needs a --duration of some minutes.`)
 	m.flags.DurationVar(&length, "duration", 5*time.Second, "time of each cell and round; 1s with --quick")
 	m.reduced["duration"] = func() { length = time.Second }
 	m.run = func(ctx context.Context, c bench.Config) (*bench.Report, error) {

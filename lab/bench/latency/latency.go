@@ -143,5 +143,6 @@ func (c conditions) report(r *bench.Report, all bench.Found[found]) error {
 		ratio("vxlan", routesNetwork, "95", "95th percentile over VXLAN by that over routes between nodes", paper, bench.AtLeast(1)),
 		ratio("macvlan", hostNetwork, "95", "95th percentile over macvlan by the host network's", paper, bench.AtLeast(1)),
 		ratio(natBalancer, iptablesBalancer, "50", "median through nat by the median through iptables", "dissertation, figure 5.6", bench.AtMost(1)),
+		ratio(dsrNodes, kubeProxyNodes, "50", "median to a pod through dsr by the median through kube-proxy", bench.Documented, bench.AtMost(1)),
 	)
 }

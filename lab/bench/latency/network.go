@@ -34,7 +34,11 @@ type network struct {
 }
 
 // Networks that others are compared with.
-const hostNetwork, routesNetwork, natBalancer, iptablesBalancer = "host", "routes", "nat", "iptables"
+const (
+	hostNetwork, routesNetwork    = "host", "routes"
+	natBalancer, iptablesBalancer = "nat", "iptables"
+	dsrNodes, kubeProxyNodes      = "dsr", "kube-proxy"
+)
 
 // networks are all that can be compared, the reference first.
 func networks() []network {
@@ -50,6 +54,7 @@ node ip route add 10.244.M.0/24 via 10.245.0.M`),
 		containers("macvlan", "10.0.0.12:80", "macvlan", fmt.Sprintf(sharedLink, "macvlan mode bridge")),
 		containers("ipvlan", "10.0.0.12:80", "ipvlan", fmt.Sprintf(sharedLink, "ipvlan mode l2")),
 		balanced("l2dsr", lb.L2DSR), balanced(natBalancer, lb.NAT), balanced(iptablesBalancer, lb.NAT),
+		toPod(dsrNodes), toPod(kubeProxyNodes),
 	}
 	all[0].client, all[0].server = "node1", "node2"
 	return all
@@ -107,6 +112,26 @@ func balanced(name string, mode lb.Forward) network {
 		}
 	}
 	return n
+}
+
+// toPod returns a lab of two nodes, over which the router spreads the connections to a pod of one of
+// them: agents forward to it with dsr, or kube-proxy's nftables rules, if the name is kube-proxy's.
+func toPod(name string) network {
+	t, _ := netlab.Nodes(netlab.NodesOptions{Nodes: 2, Forward: lb.DSR}) // no error: it is constant
+	const server = "pod2-1"
+	service := t.Services[0]
+	service.Backends = service.Backends[2:3]
+	t.SetServices([]lb.Service{service})
+	t.Probes = t.Probes[:1]
+	t.Probes[0].Answers = []string{server}
+	t.Learned = slices.DeleteFunc(t.Learned, func(r netlab.LearnedRoute) bool { return r.Prefix.Addr().Is6() })
+	if name == kubeProxyNodes {
+		t.KubeProxy(t.Services)
+	}
+	return network{
+		name: name, topology: t, client: "client", server: server, balancer: true, device: "veth",
+		address: netip.AddrPortFrom(service.Address, service.Port).String(), port: service.Backends[0].Port,
+	}
 }
 
 // testbed is a network's lab.
