@@ -182,7 +182,7 @@ func inUse(e *store.Entry) (used, former int, reason string) {
 			} else if current && reason == "" && programmed.Reason != "" {
 				reason = fmt.Sprintf(" (%s: %s)", programmed.ID, programmed.Reason)
 			}
-		case pending && programmed.InUse && !(desired && backends[0].Down):
+		case pending && programmed.InUse && (!desired || !backends[0].Down):
 			former++
 		}
 	}
