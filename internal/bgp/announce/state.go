@@ -162,10 +162,9 @@ func missing(e *store.Entry) string {
 func usable(b *lb.Backend) bool { return b.Weight > 0 && !b.Down && !b.Drained }
 
 // inUse counts the usable backends that the data plane uses, and returns why it doesn't
-// use the first of the others. Former backends are used until the data plane has the
-// newest version of the service, which sends them no new flows for another reason than
-// that they are down. Both lists are sorted by ID, but the data plane's may be of an
-// earlier version, whose reasons no longer hold.
+// use the first of the others. Former backends are those that it uses only until it has
+// the newest version of the service, without those that are down. Both lists are sorted
+// by ID, but the data plane's may be of an earlier version, whose reasons no longer hold.
 func inUse(e *store.Entry) (used, former int, reason string) {
 	backends := e.Service.Backends
 	current := e.Status.Programmed == e.Revision

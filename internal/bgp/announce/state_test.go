@@ -72,14 +72,6 @@ func (s *scene) evaluate(svc lb.Service, living int) {
 	s.Desired = s.store.ApplyVerdicts(states)
 }
 
-// replace sets the only service, which the data plane doesn't have yet.
-func (s *scene) replace(svc lb.Service) {
-	if _, err := s.store.Set([]lb.Service{svc}); err != nil {
-		s.t.Fatal(err)
-	}
-	s.Desired = s.store.Snapshot()
-}
-
 func (s *scene) drain(targets ...store.Target) {
 	for _, t := range targets {
 		s.Desired = s.store.Drain(store.Drain{Target: t})
@@ -141,16 +133,8 @@ func TestReasons(t *testing.T) {
 		"dead, unreachable": {[]lb.Service{wide}, func(s *scene) { s.evaluate(wide, 2); s.program(); s.unreachable(1) }, false, "web: 1 of 3 backends in use, 2 wanted (10.0.0.2:80: no neighbour)"},
 		"recovered, not programmed yet": {[]lb.Service{web}, func(s *scene) { s.evaluate(web, 0); s.program(); s.evaluate(web, 3) }, false,
 			"web: 0 of 3 backends in use, 1 wanted"},
-		"other backends, not programmed yet": {[]lb.Service{some(web, 0, 2)}, func(s *scene) { s.replace(some(web, 2, 3)) }, true, ""},
-		"too few backends, more not programmed yet": {[]lb.Service{some(web, 0, 1)}, func(s *scene) { s.replace(some(wide, 1, 3)) }, false,
-			"web: 0 of 2 backends in use, 2 wanted"},
-		"other backends, not programmable": {[]lb.Service{some(web, 0, 2)}, func(s *scene) { s.replace(some(web, 2, 3)); s.Programmed[0].Error = "no room" }, false,
-			"web: 0 of 1 backends in use, 1 wanted"},
-		"other backends, not programmed yet, the former dead": {[]lb.Service{some(web, 2, 3)}, func(s *scene) { s.replace(web); s.evaluate(web, 2) }, false,
-			"web: 0 of 3 backends in use, 1 wanted"},
-		"other weights, not programmed yet": {[]lb.Service{weighted(1, 1, 0)}, func(s *scene) { s.replace(weighted(0, 0, 1)) }, true, ""},
-		"one of two":                        {[]lb.Service{web, dns}, func(s *scene) { s.evaluate(web, 0) }, true, ""},
-		"both":                              {[]lb.Service{web, dns}, func(s *scene) { s.evaluate(web, 0); s.evaluate(dns, 0) }, false, "dns: 0 of 3 backends healthy, 1 wanted; web: 0 of 3 backends healthy, 1 wanted"},
+		"one of two": {[]lb.Service{web, dns}, func(s *scene) { s.evaluate(web, 0) }, true, ""},
+		"both":       {[]lb.Service{web, dns}, func(s *scene) { s.evaluate(web, 0); s.evaluate(dns, 0) }, false, "dns: 0 of 3 backends healthy, 1 wanted; web: 0 of 3 backends healthy, 1 wanted"},
 		"in a segment": {[]lb.Service{with(web, func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 7} })}, func(*scene) {}, false,
 			"web: no policy has a next hop in vlan 7"},
 		"another in a segment": {[]lb.Service{dns, with(web, func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 7} })}, func(s *scene) { s.evaluate(dns, 0) }, false,
@@ -164,15 +148,49 @@ func TestReasons(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, test.services...)
-			l := planner{prefixes: map[netip.Prefix]*record{}}
-			l.decide(time.Now(), &s.Input)
 			test.spoil(s)
+			l := planner{prefixes: map[netip.Prefix]*record{}}
 			plan := l.decide(time.Now(), &s.Input)
 			if len(plan.Decisions) != 1 || len(plan.Routes()) == 1 != test.announced {
 				t.Fatalf("%+v, want one, announced: %t", plan, test.announced)
 			}
 			if d := plan.Decisions[0]; d.Announced != test.announced || d.Reason != test.reason || d.Prefix.String() != "10.1.1.1/32" {
 				t.Errorf("%s announced: %t (%s), want %t (%s)", d.Prefix, d.Announced, d.Reason, test.announced, test.reason)
+			}
+		})
+	}
+}
+
+// A route stays while the data plane doesn't have the newest version of its service yet, if it uses
+// enough backends of its version that aren't known to be down.
+func TestReplacedBackends(t *testing.T) {
+	wide := with(web, func(s *lb.Service) { s.MinHealthy = 2 })
+	for name, test := range map[string]struct {
+		before, after lb.Service
+		spoil         func(s *scene)
+		reason        string // of the withdrawal; empty: the route stays
+	}{
+		"all":               {some(web, 0, 2), some(web, 2, 3), func(*scene) {}, ""},
+		"some":              {some(web, 0, 2), some(wide, 1, 3), func(*scene) {}, ""},
+		"weights":           {weighted(1, 1, 0), weighted(0, 0, 1), func(*scene) {}, ""},
+		"too few before":    {some(web, 0, 1), some(wide, 1, 3), func(*scene) {}, "web: 0 of 2 backends in use, 2 wanted"},
+		"can't be replaced": {some(web, 0, 2), some(web, 2, 3), func(s *scene) { s.Programmed[0].Error = "no room" }, "web: 0 of 1 backends in use, 1 wanted"},
+		"the former dead":   {some(web, 2, 3), web, func(s *scene) { s.evaluate(web, 2) }, "web: 0 of 3 backends in use, 1 wanted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, test.before)
+			l := planner{prefixes: map[netip.Prefix]*record{}}
+			if plan := l.decide(time.Now(), &s.Input); len(plan.Routes()) != 1 {
+				t.Fatalf("%+v, want a route", plan)
+			}
+			if _, err := s.store.Set([]lb.Service{test.after}); err != nil {
+				t.Fatal(err)
+			}
+			s.Desired = s.store.Snapshot()
+			test.spoil(s)
+			d := l.decide(time.Now(), &s.Input).Decisions[0]
+			if d.Announced != (test.reason == "") || d.Reason != test.reason {
+				t.Errorf("announced: %t (%s), want %t (%s)", d.Announced, d.Reason, test.reason == "", test.reason)
 			}
 		})
 	}
