@@ -218,6 +218,13 @@ func (t *Topology) SetServices(services []lb.Service) {
 	}
 }
 
+// SetOnly has only this service, whose VIP is of IPv4: no other one is probed or learned.
+func (t *Topology) SetOnly(service lb.Service) {
+	t.SetServices([]lb.Service{service})
+	t.Probes = t.Probes[:1]
+	t.Learned = slices.DeleteFunc(t.Learned, func(r LearnedRoute) bool { return r.Prefix.Addr().Is6() })
+}
+
 // SetXDPMode sets the XDP mode of all balancers: "native", "generic" or "auto".
 func (t *Topology) SetXDPMode(mode string) {
 	for i := range t.Hosts {

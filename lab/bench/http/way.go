@@ -133,9 +133,7 @@ func (w way) topology(servers int) (netlab.Topology, error) {
 	if err != nil {
 		return t, err
 	}
-	t.SetServices(t.Services[:1])
-	t.Probes = t.Probes[:1]
-	t.Learned = slices.DeleteFunc(t.Learned, func(r netlab.LearnedRoute) bool { return r.Prefix.Addr().Is6() })
+	t.SetOnly(t.Services[0])
 	for i := range t.Hosts {
 		h := &t.Hosts[i]
 		h.Processes = slices.DeleteFunc(h.Processes, func(p netlab.Process) bool { return p.Name == "echo" })

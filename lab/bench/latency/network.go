@@ -121,10 +121,8 @@ func toPod(name string) network {
 	const server = "pod2-1"
 	service := t.Services[0]
 	service.Backends = service.Backends[2:3]
-	t.SetServices([]lb.Service{service})
-	t.Probes = t.Probes[:1]
+	t.SetOnly(service)
 	t.Probes[0].Answers = []string{server}
-	t.Learned = slices.DeleteFunc(t.Learned, func(r netlab.LearnedRoute) bool { return r.Prefix.Addr().Is6() })
 	if name == kubeProxyNodes {
 		t.KubeProxy(t.Services)
 	}
