@@ -132,9 +132,9 @@ type testbed struct {
 	length      time.Duration // of a run
 }
 
-// manyPackets is the size of answers from which on the client acknowledges each packet. By itself
-// it acknowledges as many at once as came before it ran, which is another number in each run.
-const manyPackets = 16384
+// mtu is the links'. Of answers that take several packets the client acknowledges each packet. By
+// itself it acknowledges as many at once as came before it ran, another number in each run.
+const mtu = 1500
 
 // measure captures a connection while no link is limited, and then measures each link. Answers are
 // paced all the time, so that the client gets one packet after the other.
@@ -145,7 +145,7 @@ func (t *testbed) measure(ctx context.Context, size, runs int) (s sample, err er
 		stop, err = bench.Tap("eth0", c.see)
 		return err
 	}))
-	if err == nil && size >= manyPackets {
+	if err == nil && size > mtu {
 		_, err = t.Run(ctx, "client", "sh", "-c", "ip route change $(ip route show default) quickack 1")
 	}
 	if err != nil {
