@@ -8,7 +8,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -63,8 +67,9 @@ func KubeProxyRules(services []lb.Service) string {
 }
 
 // SyncKubeProxy replaces the rules of a node, and then deletes the tracked UDP flows to servers
-// that aren't backends any more, as kube-proxy does. Other flows, and all TCP connections, stay.
-// Backends of weight 0 are Kubernetes' terminating endpoints.
+// that aren't backends any more, as kube-proxy does: an answer that is on its way is lost then
+// (RefusedDatagrams). Other flows, and all TCP connections, stay. Backends of weight 0 are
+// Kubernetes' terminating endpoints.
 func SyncKubeProxy(ctx context.Context, l *Lab, node string, services []lb.Service) error {
 	if err := l.State().Host(node).ReplaceFile(kubeProxyRules, KubeProxyRules(services)); err != nil {
 		return err
@@ -83,6 +88,37 @@ func SyncKubeProxy(ctx context.Context, l *Lab, node string, services []lb.Servi
 		return fmt.Errorf("%s: tracked flows: %w", node, err)
 	}
 	return nil
+}
+
+// noPorts are the counters of UDP and of UDP over IPv6 in the files of /proc/net that have them.
+var noPorts = map[string]*regexp.Regexp{
+	"snmp":  regexp.MustCompile(`(?m)^Udp: \d+ (\d+)`),
+	"snmp6": regexp.MustCompile(`(?m)^Udp6NoPorts\s+(\d+)`),
+}
+
+// RefusedDatagrams is the number of datagrams to a host that it had no socket for (UdpNoPorts): on
+// a node with kube-proxy, the answers that came after their flow was deleted.
+func RefusedDatagrams(l *Lab, host string) (n int, err error) {
+	err = l.Do(host, func() error {
+		for file, counter := range noPorts {
+			// The thread's, not the process's: only the thread is in the namespace.
+			text, err := os.ReadFile(filepath.Join("/proc/thread-self/net", file))
+			if err != nil {
+				return err
+			}
+			found := counter.FindSubmatch(text)
+			if found == nil {
+				return fmt.Errorf("%s: %s has no UdpNoPorts", host, file)
+			}
+			counted, err := strconv.Atoi(string(found[1]))
+			if err != nil {
+				return err
+			}
+			n += counted
+		}
+		return nil
+	})
+	return n, err
 }
 
 // staleFlows matches tracked UDP flows to servers that aren't backends. It has the backends by

@@ -22,6 +22,8 @@ type phase struct {
 	changes changeCounts
 	// suffix of the names of the results.
 	suffix string
+	// refused are the answers that nodes with kube-proxy had no flow for.
+	refused int
 	// before precedes the load; nil: nothing.
 	before func(*testbed, context.Context) error
 	// event is all that happens, to ring entries that have never changed; nil: backends change,
@@ -106,6 +108,9 @@ func (p *phase) report(r *bench.Report, seen bench.Counts) {
 	if p.failures != nil {
 		r.Add("deaths"+p.suffix, "servers", bench.Runs{float64(p.testbed.deaths.Count())}, nil)
 	}
+	if p.testbed.kubeProxy {
+		r.Add("answers_refused"+p.suffix, "datagrams", bench.Runs{float64(p.refused)}, nil)
+	}
 	if p.testbed.kubeProxy || p.claim == "" {
 		return
 	}
@@ -137,6 +142,10 @@ func (p *phase) measure(ctx context.Context) (bench.Counts, error) {
 		},
 		Targets: p.testbed.targets(), Deaths: &p.testbed.deaths, Timeout: tcpTimeout, Progress: p.Log,
 	}
+	before, err := p.testbed.refused()
+	if err != nil {
+		return bench.Counts{}, err
+	}
 	started := time.Now()
 	l.Start(ctx, p.Connections, p.flows(), p.short())
 	p.Log("%d connections are open after %.1f s", p.Connections, time.Since(started).Seconds())
@@ -144,13 +153,18 @@ func (p *phase) measure(ctx context.Context) (bench.Counts, error) {
 	if p.event != nil {
 		during = p.happen
 	}
-	err := during(l.Over())
+	err = during(l.Over())
 	seen, failed := l.Stop()
 	// The first error causes the others.
 	if err := cmp.Or(ctx.Err(), failed, err); err != nil {
 		return seen, err
 	}
 	p.Log("%d lines were answered, %d connections broke", seen.Lines, seen.TCPBroken())
+	after, err := p.testbed.refused()
+	if err != nil {
+		return seen, err
+	}
+	p.refused = after - before
 	return seen, p.testbed.check(ctx)
 }
 

@@ -153,6 +153,22 @@ func (t *testbed) configure(ctx context.Context) error {
 	return group.Wait()
 }
 
+// refused is the number of answers so far that came to nodes with kube-proxy after their flow was
+// deleted; 0 with Fairlead.
+func (t *testbed) refused() (n int, err error) {
+	if !t.kubeProxy {
+		return 0, nil
+	}
+	for _, node := range t.Hosts(netlab.Balancer) {
+		answers, err := netlab.RefusedDatagrams(t.Lab, node.Name)
+		if err != nil {
+			return 0, err
+		}
+		n += answers
+	}
+	return n, nil
+}
+
 // check returns an error unless all services are programmed on all agents.
 func (t *testbed) check(ctx context.Context) error {
 	if t.kubeProxy {
