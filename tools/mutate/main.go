@@ -4,11 +4,12 @@
 // changes no test notices:
 //
 //	go -C tools run ./mutate -n 60 -seed 1 -list /tmp/mutants.txt
-//	go -C tools run ./mutate -list /tmp/mutants.txt -results /tmp/results.tsv [-base REF]
+//	go -C tools run ./mutate -list /tmp/mutants.txt -results /tmp/results.tsv [-base REF] [-tier ci]
 //
 // The first command writes mutants of HEAD that compile. The second one applies each to REF and
-// runs the tests of its package, then the tests of packages that import it, until a test fails.
-// A mutant in the results is skipped, so the command can be repeated after an interrupt.
+// runs a tier's tests of its package, then those of packages that import it, until a test fails:
+// without the race detector, which allocates more than a mutant may. A mutant in the results is
+// skipped, so the command can be repeated after an interrupt.
 package main
 
 import (
@@ -31,10 +32,6 @@ import (
 	"syscall"
 )
 
-// notNow are tests that make test doesn't run (scripts/test.sh).
-const notNow = `^TestAPIServer|^Test(StatusPage|PageInBrowser|Prometheus|Schemathesis|ForwardGeneric|Networks|LeaveWithoutBFD)$` +
-	`|^Test(BenchECMP|BenchChurn|BenchFlood|Demo|HostileClients)$`
-
 func main() {
 	number := flag.Int("n", 0, "make so many mutants")
 	seed := flag.Uint64("seed", 1, "seed of the choice of mutants")
@@ -42,7 +39,7 @@ func main() {
 	results := flag.String("results", "", "file to which the result of each mutant is appended")
 	base := flag.String("base", "HEAD", "commit whose tests run; with -n the one that is mutated")
 	dir := flag.String("worktree", filepath.Join(os.TempDir(), "fairlead-mutate"), "folder to work in, which must not exist")
-	without := flag.String("without", `^(lab|test/(cluster|guest|release|e2e/kubernetes))(/|$)`, "folders whose tests don't run")
+	tier := flag.String("tier", "test", "tier of tests to run: test, ci or all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -53,7 +50,7 @@ func main() {
 	if *number > 0 {
 		err = t.list(*list, *number, *seed)
 	} else {
-		err = t.test(*list, *results, regexp.MustCompile(*without))
+		err = t.test(*list, *results, *tier)
 	}
 	if _, failed := git("worktree", "remove", "--force", *dir); err != nil || failed != nil {
 		log.Fatal(errors.Join(err, failed))
@@ -173,7 +170,7 @@ func (t *tree) mutate(random *rand.Rand, file string, line int) (head, patch str
 }
 
 // test runs the tests for each mutant of a list that has no result yet.
-func (t *tree) test(list, results string, without *regexp.Regexp) error {
+func (t *tree) test(list, results, tier string) error {
 	text, err := os.ReadFile(list)
 	if err != nil {
 		return err
@@ -193,6 +190,10 @@ func (t *tree) test(list, results string, without *regexp.Regexp) error {
 		return fmt.Errorf("go list: %w: %s", err, packages)
 	}
 	imports := slices.SortedFunc(strings.Lines(packages), func(a, b string) int { return cmp.Compare(len(a), len(b)) })
+	rounds, err := t.run("go", "run", "./test/tier", tier)
+	if err != nil {
+		return fmt.Errorf("tier %s: %w: %s", tier, err, rounds)
+	}
 	for _, one := range regexp.MustCompile(`(?m)^mutant `).Split(string(text), -1)[1:] {
 		head, patch, _ := strings.Cut(one, "\n")
 		id, head, _ := strings.Cut(head, " ")
@@ -200,7 +201,7 @@ func (t *tree) test(list, results string, without *regexp.Regexp) error {
 		if strings.Contains("\n"+string(known), "\n"+id+"\t") {
 			continue
 		}
-		result := t.judge(file, patch, concerned(imports, file, without))
+		result := t.judge(file, patch, commands(rounds, concerned(imports, file)))
 		if err := cmp.Or(t.restore(), t.ctx.Err()); err != nil {
 			return err
 		}
@@ -215,7 +216,7 @@ var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: \S+|^FAIL\s+\S+|^panic: .*`)
 
 // judge returns "caught" with the first failure, "survived", "inapplicable" to this commit, or
 // "unclear" if the tests fail without the mutant, too.
-func (t *tree) judge(file, patch string, groups [][]string) string {
+func (t *tree) judge(file, patch string, commands [][]string) string {
 	path := t.dir + ".patch"
 	defer os.Remove(path)
 	err := os.WriteFile(path, []byte(patch), 0o644)
@@ -228,8 +229,7 @@ func (t *tree) judge(file, patch string, groups [][]string) string {
 	if err != nil {
 		return "inapplicable\t" + strings.ReplaceAll(err.Error(), "\n", " ")
 	}
-	for _, group := range groups {
-		args := append([]string{"go", "test", "-timeout=30m", "-skip", notNow}, group...)
+	for _, args := range commands {
 		out, err := t.run(args...)
 		if err == nil {
 			continue
@@ -238,30 +238,48 @@ func (t *tree) judge(file, patch string, groups [][]string) string {
 		if _, without := t.run(args...); err != nil || without != nil {
 			result = "unclear"
 		}
-		return result + "\t" + strings.Join(strings.Fields(failure.FindString(out)), " ") + " in " + strings.Join(group, " ")
+		return result + "\t" + strings.Join(strings.Fields(failure.FindString(out)), " ")
 	}
 	return "survived\t"
 }
 
-// concerned returns the packages whose tests a change of a file may fail: its own first, others in
-// groups.
-func concerned(imports []string, file string, without *regexp.Regexp) (groups [][]string) {
+// concerned returns the packages whose tests a change of a file may fail: its own first, then those
+// that import it.
+func concerned(imports []string, file string) (packages []string) {
 	const module = "fairlead.io/fairlead/"
-	own, others := filepath.Dir(file), []string(nil)
+	own := filepath.Dir(file)
 	if isBPF(file) {
 		own = "internal/dataplane/xdp/packets"
 	}
+	packages = []string{"./" + own}
 	for _, line := range imports {
 		words := strings.Fields(line)
 		folder, test := strings.CutSuffix(strings.TrimPrefix(words[0], module), ".test")
 		switch {
-		case !test || without.MatchString(folder):
-		case folder == own:
-			groups = [][]string{{"./" + folder}}
+		case !test || folder == own:
 		case isBPF(file) && (strings.HasPrefix(folder, "internal/dataplane/xdp") || folder == "test/dataplane"),
 			!isBPF(file) && slices.Contains(words[1:], module+own):
-			others = append(others, "./"+folder)
+			packages = append(packages, "./"+folder)
 		}
 	}
-	return slices.AppendSeq(groups, slices.Chunk(others, 3))
+	return packages
+}
+
+// commands returns what runs the tests of packages with the flags of the tier's rounds, a line each
+// (test/tier), that of the first package first.
+func commands(rounds string, packages []string) (all [][]string) {
+	for _, group := range slices.AppendSeq([][]string{packages[:1]}, slices.Chunk(packages[1:], 3)) {
+		for line := range strings.Lines(rounds) {
+			args, some := []string{"go", "test", "-timeout=30m"}, false
+			for word := range strings.FieldsSeq(line[strings.LastIndex(line, "\t")+1:]) {
+				if of := slices.Contains(group, word); of || word[0] == '-' {
+					args, some = append(args, word), some || of
+				}
+			}
+			if some {
+				all = append(all, args)
+			}
+		}
+	}
+	return all
 }
