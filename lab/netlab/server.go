@@ -24,9 +24,10 @@ func nginxText(name string, port uint16) string {
 	return render(nginxConfig, map[string]any{"Name": name, "Port": port})
 }
 
-// nginx runs with the host's directory as prefix instead of the machine's folders.
+// nginx runs with the host's directory as prefix instead of the machine's folders. It has no option -e,
+// which Ubuntu 22.04's 1.18 doesn't know: the configuration says where errors go.
 func nginx() Process {
-	return Process{Name: "nginx", Args: []string{"nginx", "-p", ".", "-c", nginxConfig, "-e", "stderr"}}
+	return Process{Name: "nginx", Args: []string{"nginx", "-p", ".", "-c", nginxConfig}}
 }
 
 // ServeSizes has the host's nginx answer SizePath of each size by a file of so many bytes, its

@@ -24,12 +24,12 @@ func NginxImage(t testing.TB) string {
 		Name:     NginxName,
 		Programs: []string{nginx},
 		Files: map[string]string{
-			config:           nginxText,
-			"/etc/passwd":    "root:x:0:0:root:/:/\n",
-			"/etc/group":     "root:x:0:\n",
-			"/var/log/.keep": "",
+			config:                 nginxText,
+			"/etc/passwd":          "root:x:0:0:root:/:/\n",
+			"/etc/group":           "root:x:0:\n",
+			"/var/log/nginx/.keep": "", // of its own log, until it has read where errors go
 		},
-		Entrypoint: []string{nginx, "-c", config, "-e", "stderr"},
+		Entrypoint: []string{nginx, "-c", config},
 		StopSignal: "SIGQUIT",
 	}.Build(t)
 }

@@ -157,7 +157,7 @@ func (w way) replace(h *netlab.Host, service lb.Service) {
 	case ".nft":
 		h.Rules = text
 	case ".conf":
-		h.Processes = []netlab.Process{{Name: nginx, Args: []string{nginx, "-p", ".", "-c", w.file, "-e", "stderr"}}}
+		h.Processes = []netlab.Process{{Name: nginx, Args: []string{nginx, "-p", ".", "-c", w.file}}}
 	case ".cfg":
 		h.Processes = []netlab.Process{{Name: haproxy, Args: []string{haproxy, "-db", "-f", w.file}}}
 	}
