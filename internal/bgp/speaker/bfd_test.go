@@ -13,14 +13,17 @@ import (
 	"fairlead.io/fairlead/test/await"
 )
 
+// patient lets either end wait for processors, on a busy machine.
+var patient = bgp.BFD{Interval: bgp.DefaultBFD.Interval, Multiplier: 20}
+
 // watchedRouter is a router with bfdd, and a peer that BFD watches.
 func watchedRouter(t *testing.T, lines ...string) (*frr, bgp.Peer) {
 	t.Helper()
 	r := startFRR(t, bgpd("65000", balancer4, append([]string{"remote-as 65021", "passive"}, lines...)...))
-	r.start("bfdd", "bfd\n profile fast\n  transmit-interval 100\n  receive-interval 100\n")
+	r.start("bfdd", "bfd\n profile fast\n  detect-multiplier 20\n  transmit-interval 100\n  receive-interval 100\n")
 	r.vtysh("configure", "router bgp 65000", "neighbor 10.0.2.11 bfd", "neighbor 10.0.2.11 bfd profile fast")
 	peer := router(router4, 65000)
-	peer.HoldTime, peer.BFD = 90*time.Second, &bgp.DefaultBFD
+	peer.HoldTime, peer.BFD = 90*time.Second, &patient
 	return r, peer
 }
 
@@ -78,7 +81,7 @@ func TestRestartWithinDetectionTime(t *testing.T) {
 // the router watches.
 func checkBack(t *testing.T, r *box, peer bgp.Peer) {
 	t.Helper()
-	peer.BFD = &bgp.BFD{Interval: bgp.DefaultBFD.Interval, Multiplier: 20} // for busy machines
+	peer.BFD = &patient
 	s := open(t, peer)
 	announce(t, r, s, "10.1.1.1")
 	awaitBFD(t, s)

@@ -22,7 +22,7 @@ protocol device { }
 protocol direct { ipv4; ipv6; interface "eth*"; }
 protocol kernel { merge paths on; ipv4 { import none; export where source = RTS_BGP; }; }
 protocol kernel { merge paths on; ipv6 { import none; export where source = RTS_BGP; }; }
-protocol bfd { interface "eth0" { interval 100 ms; multiplier 3; }; }
+protocol bfd { interface "eth0" { interval 100 ms; multiplier 20; }; }
 template bgp balancer {
   dynamic name "balancer";
   passive on;
@@ -51,7 +51,7 @@ func startBIRD(t *testing.T, config string) *box {
 // watchedByBIRD is the peer that a router with BFD is.
 func watchedByBIRD() bgp.Peer {
 	peer := router(router4, 65000)
-	peer.BFD = &bgp.DefaultBFD
+	peer.BFD = &patient
 	return peer
 }
 
@@ -85,7 +85,7 @@ func TestBIRDAbandonWithBFD(t *testing.T) {
 	r.awaitHops("10.1.1.1/32", "10.0.2.11")
 	awaitBFD(t, again)
 	kept := r.watch("10.1.1.1/32")
-	detection := bgp.DefaultBFD.Interval * time.Duration(bgp.DefaultBFD.Multiplier)
+	detection := patient.Interval * time.Duration(patient.Multiplier)
 	up := again.Peers()[0].BFDSince
 	await.True(t, "three detection times of peace", func() bool { return time.Since(up) > 3*detection })
 	kept()

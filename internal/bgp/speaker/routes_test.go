@@ -5,6 +5,7 @@ package speaker
 import (
 	"log/slog"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -134,7 +135,9 @@ func TestCloseWithdraws(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.awaitHops("10.1.1.1/32")
-	wants(t, r.vtysh("show bgp neighbor 10.0.2.11"), "Cease/Administrative Shutdown")
+	if said := r.vtysh("show bgp neighbor 10.0.2.11"); !regexp.MustCompile(`Cease/Administrative(ly)? Shutdown`).MatchString(said) {
+		t.Errorf("no shutdown in:\n%s", said) // FRR 8.1 has the adverb
+	}
 	if err := s.Configure(t.Context(), nil); err == nil {
 		t.Error("configured after its end")
 	}
