@@ -45,8 +45,8 @@ func TestUnits(t *testing.T) {
 	case err != nil:
 		t.Skip("this machine has no systemd")
 	}
-	// What systemd-analyze says of a unit begins with its name or path. It verifies other units of
-	// the machine, too, and fails for them.
+	// The lines of systemd-analyze about a unit begin with its name or path. It verifies other units
+	// of the machine, too, and fails for them.
 	verify := func(name, text string) (of, said string) {
 		copied := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(copied, []byte(text), 0o600); err != nil {

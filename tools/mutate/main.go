@@ -7,9 +7,9 @@
 //	go -C tools run ./mutate -list /tmp/mutants.txt -results /tmp/results.tsv [-base REF] [-tier ci]
 //
 // The first command writes mutants of HEAD that compile. The second one applies each to REF and
-// runs a tier's tests of its package, then those of packages that import it, until a test fails:
-// without the race detector, which allocates more than a mutant may. A mutant in the results is
-// skipped, so the command can be repeated after an interrupt.
+// runs a tier's tests, first in its package and then in packages that import it, until a test
+// fails: without the race detector, which allocates more than a mutant may. A mutant in the results
+// is skipped, so the command can be repeated after an interrupt.
 package main
 
 import (
@@ -265,8 +265,8 @@ func concerned(imports []string, file string) (packages []string) {
 	return packages
 }
 
-// commands returns what runs the tests of packages with the flags of the tier's rounds, a line each
-// (test/tier), that of the first package first.
+// commands returns the calls of go test for packages with the flags of the tier's rounds, a line
+// each (test/tier), the first package first.
 func commands(rounds string, packages []string) (all [][]string) {
 	for _, group := range slices.AppendSeq([][]string{packages[:1]}, slices.Chunk(packages[1:], 3)) {
 		for line := range strings.Lines(rounds) {

@@ -87,7 +87,7 @@ func TestKeywords(t *testing.T) {
 	}
 }
 
-// versionOfKeepalived is that of the installed one.
+// versionOfKeepalived is the version of the installed keepalived.
 func versionOfKeepalived(t *testing.T) string {
 	t.Helper()
 	said := runKeepalived(t, "", "--version")
