@@ -63,7 +63,11 @@ func TestBIRD(t *testing.T) {
 }
 
 func TestBIRDRestartWithinDetectionTime(t *testing.T) {
-	checkBack(t, startBIRD(t, bird("bfd on;")), watchedByBIRD())
+	r := startBIRD(t, bird("bfd on;"))
+	s := open(t, watchedByBIRD())
+	announce(t, r, s, "10.1.1.1")
+	awaitBFD(t, s)
+	checkBack(t, r, s, watchedByBIRD())
 }
 
 // BIRD's BFD knows nothing of restarts: it takes routes away that graceful restart
