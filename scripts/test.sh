@@ -84,7 +84,7 @@ targets() {
 		else
 			running=$((running + 1))
 		fi
-		(run "${file//\//-}-$target" -run='^$' -fuzz="^$target\$" -fuzztime="$FAIRLEAD_FUZZ" -fuzzminimizetime=10x "./$file" && exit "$failed") &
+		(run "fuzz-${file//\//-}-$target" -run='^$' -fuzz="^$target\$" -fuzztime="$FAIRLEAD_FUZZ" -fuzzminimizetime=10x "./$file" && exit "$failed") &
 	done <<<"$found"
 	for (( ; running > 0; running--)); do
 		wait -n || failed=1
@@ -109,6 +109,11 @@ rounds() {
 	for name in "${background[@]}"; do
 		wait "$name" || failed=1
 	done
+}
+
+# files [ROUND...] lists the results of rounds: other rounds may run at the same time.
+files() {
+	find "$results" -regextype posix-extended -regex ".*/$tier-($(IFS='|' && echo "${*:-.*}")).*\.json" | sort
 }
 
 # summary FILE... prints what was retried and how much random tests covered, each skip and each
@@ -147,9 +152,10 @@ summary() {
 case $tier in
 test | ci | all)
 	mkdir -p "$results"
-	rm -f "$results/$tier-"*.json
+	files "$@" | xargs -r rm
 	rounds "$@"
-	summary "$results/$tier-"*.json
+	mapfile -t found < <(files "$@")
+	summary "${found[@]-}"
 	exit "$failed"
 	;;
 summary) summary "$results"/*.json ;;
