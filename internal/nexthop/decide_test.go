@@ -310,13 +310,15 @@ func TestRouteOf(t *testing.T) {
 }
 
 func TestHopString(t *testing.T) {
-	h := Hop{Interface: "eth0", Destination: macBackend, VLAN: 100}
-	if got := h.String(); got != "eth0 02:00:00:00:01:01 vlan 100" {
-		t.Error(got)
-	}
-	h = Hop{Interface: "flannel.1", Handover: true}
-	if got := h.String(); got != "flannel.1 by the kernel" {
-		t.Error(got)
+	for want, h := range map[string]Hop{
+		"eth0 02:00:00:00:01:01":          {Interface: "eth0", Destination: macBackend},
+		"eth0 02:00:00:00:01:01 vlan 100": {Interface: "eth0", Destination: macBackend, VLAN: 100},
+		"flannel.1 by the kernel":         {Interface: "flannel.1", Handover: true},
+		"this machine's network stack":    {Interface: "lo", Index: Loopback, Handover: true},
+	} {
+		if got := h.String(); got != want {
+			t.Errorf("%+v: %q, want %q", h, got, want)
+		}
 	}
 }
 
