@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // serveFree has a free port served, another one if a process takes it before.
@@ -78,6 +80,23 @@ func TestHealthPorts(t *testing.T) {
 	h.set(nil)
 	if _, err := net.Dial("tcp", address); err == nil {
 		t.Error("a port is served that no Service wants")
+	}
+}
+
+// A node's health checks count its ready endpoints, each once.
+func TestReadyOn(t *testing.T) {
+	web := Object{Kind: KindService, Namespace: "default", Name: "web"}
+	on := func(node string, number byte, condition spec.EndpointCondition) endpoint {
+		return endpoint{address: netip.AddrFrom4([4]byte{10, 0, 0, number}), node: node, condition: condition}
+	}
+	all := serviceSlices{all: map[Object]map[string]*slice{web: {
+		"a": {endpoints: []endpoint{on("n1", 1, spec.Ready), on("n1", 2, spec.Ready), on("n2", 3, spec.Ready)}},
+		"b": {endpoints: []endpoint{on("n1", 1, spec.Ready), on("n2", 4, spec.Terminating), on("n3", 5, spec.Terminating)}},
+	}}}
+	for node, want := range map[string]int{"n1": 2, "n2": 1, "n3": 0, "n4": 0} {
+		if got := all.readyOn(web, node); got != want {
+			t.Errorf("%s: %d endpoints, want %d", node, got, want)
+		}
 	}
 }
 
