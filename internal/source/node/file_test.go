@@ -9,10 +9,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"fairlead.io/fairlead/internal/config"
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
@@ -81,5 +83,24 @@ func TestFileAppliesDifference(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// A followed service in an overlay needs a tunnel end point of the node.
+func TestFollowedOverlay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fairlead.yaml")
+	for ends, refused := range map[string]bool{"": true, ", tunnelEnds: [10.0.0.1], tunnelPeers: [10.0.0.0/8]": false} {
+		if err := os.WriteFile(path, []byte("node: {name: lb1, interfaces: [eth0]"+ends+"}\nservices: []\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		settings, err := config.Open(path, slog.New(slog.DiscardHandler), config.Parser(dataplanetest.Limits()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := Options{StateDir: t.TempDir(), Limits: dataplanetest.Limits(), Log: slog.New(slog.DiscardHandler)}
+		found := OpenFile(settings, KubernetesOptions{}, false, o).Follow.Check(&lb.Service{VIP: lb.VIP{Segment: lb.Segment{Type: lb.SegmentVXLAN, ID: 7}}})
+		if got := slices.ContainsFunc(found, func(e lb.FieldError) bool { return e.Path == "segment" }); got != refused {
+			t.Errorf("node%s: %v", ends, found)
+		}
 	}
 }
