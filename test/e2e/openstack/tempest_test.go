@@ -116,7 +116,7 @@ func (r results) list(options []string) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Tests of %s that can't pass with %s.\n", strings.TrimSuffix(api, "."), strings.Join(options, " and "))
-	b.WriteString("# Written by go test -timeout=90m -run TestTempest ./test/e2e/openstack -update\n")
+	b.WriteString("# Written by go test -timeout=150m -run TestTempest ./test/e2e/openstack -update\n")
 	fmt.Fprintf(&b, passing, r.passed)
 	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
 		fmt.Fprintf(&b, "\n%s (%d)\n", reason, len(byReason[reason]))
