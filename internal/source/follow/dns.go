@@ -160,14 +160,12 @@ func (r *resolver) exchange(ctx context.Context, network string, server netip.Ad
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
-	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, network, server.String())
+	end := time.Now().Add(r.timeout)
+	conn, err := (&net.Dialer{Deadline: end}).DialContext(ctx, network, server.String())
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	end, _ := ctx.Deadline()
 	_ = conn.SetDeadline(end)
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	binary.BigEndian.PutUint16(packed, uint16(len(packed)-2)) // RFC 1035 §4.2.2
