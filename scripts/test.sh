@@ -113,7 +113,7 @@ rounds() {
 
 # files [ROUND...] lists the results of rounds: other rounds may run at the same time.
 files() {
-	find "$results" -regextype posix-extended -regex ".*/$tier-($(IFS='|' && echo "${*:-.*}")).*\.json" | sort
+	find "$results" -regextype posix-extended -regex ".*/$tier-($(IFS='|' && echo "${*:-[^/]*}"))[^/]*\.json" | sort
 }
 
 # summary FILE... prints what was retried and how much random tests covered, each skip and each
