@@ -45,27 +45,27 @@ func TestUnits(t *testing.T) {
 	case err != nil:
 		t.Skip("this machine has no systemd")
 	}
-	// The lines of systemd-analyze about a unit begin with its name or path. It verifies other units
-	// of the machine, too, and fails for them.
-	verify := func(name, text string) (of, said string) {
+	// The lines of systemd-analyze about a unit begin with its name or path. It fails for the
+	// unit and for those that it needs.
+	verify := func(name, text string) (of, said string, err error) {
 		copied := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(copied, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		all, _ := exec.CommandContext(t.Context(), "systemd-analyze", "verify", copied).CombinedOutput()
+		all, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", copied).CombinedOutput()
 		for line := range strings.Lines(string(all)) {
 			if strings.Contains(line, name+":") {
 				of += line
 			}
 		}
-		return of, string(all)
+		return of, string(all), err
 	}
 	for _, name := range []string{unit, "fairlead-apiserver.service"} {
 		text := strings.ReplaceAll(readUnit(t, name), installed, binary)
-		if of, said := verify(name, text); of != "" {
-			t.Errorf("systemd-analyze verify:\n%s", said)
+		if of, said, err := verify(name, text); err != nil || of != "" {
+			t.Errorf("systemd-analyze verify: %v\n%s", err, said)
 		}
-		if of, said := verify(name, text+"\n[Service]\nTimeoutStopSec=never\n"); of == "" {
+		if of, said, _ := verify(name, text+"\n[Service]\nTimeoutStopSec=never\n"); of == "" {
 			t.Errorf("systemd-analyze reports nothing of a wrong %s:\n%s", name, said)
 		}
 	}

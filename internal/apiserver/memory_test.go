@@ -173,13 +173,10 @@ func TestMemory(t *testing.T) {
 		} {
 			running.Go(func() {
 				got, err := p.send(client, request[0], request[1], request[2])
-				switch {
-				case errors.Is(err, io.EOF): // an answer that is not ready in time ends the connection (httpd)
-				case err != nil && got == 0:
+				if err != nil && got == 0 {
 					t.Errorf("%s: %v", request[0], err)
-				default:
-					statuses[got].Add(1)
 				}
+				statuses[got].Add(1)
 			})
 		}
 	}

@@ -87,14 +87,15 @@ func TestReflectorRestart(t *testing.T) {
 
 	before.Close()
 	after := start(t, settings(), book)
+	announced, fourth := []string{vip4}, (*client)(nil) // it is new
 	for n := 14; n >= 11; n-- {
 		if after.Ready() {
 			t.Errorf("the router is connected before client %d is back", n)
 		}
-		if c := connect(t, n, restarting); n == 14 { // it is new
-			c.announces(vip4)
-		} else {
-			c.announces(vip4, vip6)
+		c := connect(t, n, restarting)
+		c.announces(announced...)
+		if fourth == nil {
+			announced, fourth = []string{vip4, vip6}, c
 		}
 	}
 	awaitHops(t, vip4, "10.0.2.11 10.0.2.12 10.0.2.13 10.0.2.14")
@@ -102,6 +103,8 @@ func TestReflectorRestart(t *testing.T) {
 	if a, b := changed4(), changed6(); a > 1 || b > 0 { // BIRD 2.0.8 changes IPv6 routes hop by hop
 		t.Errorf("the router's routes changed %d and %d times", a, b)
 	}
+	fourth.announce(vip6)
+	awaitHops(t, vip6, "fd00:2::11 fd00:2::12 fd00:2::13 fd00:2::14")
 }
 
 // A router without graceful restart gets later changes, too, and no

@@ -3,7 +3,6 @@
 package speaker
 
 import (
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -72,24 +71,20 @@ func TestAbandonWithBFD(t *testing.T) {
 // neither falls while there is no BGP session nor ends the next one.
 func TestRestartWithinDetectionTime(t *testing.T) {
 	r, peer := watchedRouter(t)
-	s := open(t, peer)
-	announce(t, r, s, "10.1.1.1")
-	awaitWatched(t, r, s)
-	// A router that waits for a processor may have begun its session twice.
-	counters := func() string {
-		return regexp.MustCompile(`Session down events: \d+`).FindString(r.vtysh("show bfd peers counters"))
-	}
-	before := counters()
-	checkBack(t, r.box, s, peer)
-	if after := counters(); after != before || after == "" {
-		t.Errorf("%q, then %q", before, after)
+	checkBack(t, r.box, peer)
+	if brief := r.vtysh("show bfd peers counters"); !strings.Contains(brief, "Session down events: 0") {
+		t.Error(brief)
 	}
 }
 
-// checkBack has a speaker whose BFD session is up die, and another one take its place several
-// times, while the router watches.
-func checkBack(t *testing.T, r *box, s *Speaker, peer bgp.Peer) {
+// checkBack has a speaker die and another one take its place several times, while
+// the router watches.
+func checkBack(t *testing.T, r *box, peer bgp.Peer) {
 	t.Helper()
+	peer.BFD = &patient
+	s := open(t, peer)
+	announce(t, r, s, "10.1.1.1")
+	awaitBFD(t, s)
 	kept := r.watch("10.1.1.1/32")
 	for _, more := range []string{"10.1.1.2", "10.1.1.3", "10.1.1.4"} {
 		s.Abandon()

@@ -63,11 +63,7 @@ func TestBIRD(t *testing.T) {
 }
 
 func TestBIRDRestartWithinDetectionTime(t *testing.T) {
-	r := startBIRD(t, bird("bfd on;"))
-	s := open(t, watchedByBIRD())
-	announce(t, r, s, "10.1.1.1")
-	awaitBFD(t, s)
-	checkBack(t, r, s, watchedByBIRD())
+	checkBack(t, startBIRD(t, bird("bfd on;")), watchedByBIRD())
 }
 
 // BIRD's BFD knows nothing of restarts: it takes routes away that graceful restart
